@@ -195,8 +195,8 @@ impl Keeper {
             return refuse("mounts", "host directories are only for keys with the role admin".to_owned());
         }
         if asks_machine && !self.may_make_machines(caller) {
-            let reason = "a machine of a template that is none is only for keys with the role admin; name a template with machine = true, or \
-                 the operator can allow it with sandboxes.machines = true";
+            let reason = "only keys with the role admin make machines of images and of templates whose files have no machine = true; name \
+                 a template that has it, or the operator can allow it with sandboxes.machines = true";
             return refuse("machine", reason.to_owned());
         }
         if spec.grade == LimitsGrade::Watched && self.grade()? != LimitsGrade::Watched {

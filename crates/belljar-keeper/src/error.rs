@@ -145,7 +145,7 @@ pub enum KeeperError {
         retry_after: Duration,
     },
     /// The machine has no resources left but its headroom.
-    #[error("the machine is full: {what}")]
+    #[error("the server's machine is full: {what}")]
     Full {
         /// The exhausted resource.
         what: String,

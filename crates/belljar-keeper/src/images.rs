@@ -16,7 +16,7 @@ use belljar_store::{RegistryLoginRow, SecretValue, TemplateKind};
 use bytes::{Buf as _, Bytes, BytesMut};
 use jiff::Timestamp;
 use parking_lot::Mutex;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use tempfile::TempDir;
 use tokio::io::{AsyncRead, AsyncReadExt as _};
@@ -71,7 +71,7 @@ const MAX_ACCOUNT: usize = 256;
 const MAX_PASSWORD: usize = 16 << 10;
 
 /// An account at a registry, without its password.
-#[derive(Debug, Clone, Serialize, ToSchema)]
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct RegistryLogin {
     /// The registry: a host, with a port if it has one.
     #[schema(example = "ghcr.io")]

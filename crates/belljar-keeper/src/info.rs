@@ -243,6 +243,12 @@ pub struct TemplateInfo {
     pub env: BTreeMap<String, String>,
     /// Whether its sandboxes are machines.
     pub machine: bool,
+    /// Command that is started in each sandbox, and keeps running.
+    pub start: Option<String>,
+    /// Command that succeeds once a sandbox is ready for use.
+    pub ready: Option<String>,
+    /// Directory of `start` and `ready`.
+    pub workdir: Option<String>,
     /// The image that it was made of, if its file is based on one.
     pub image: Option<ImageInfo>,
 }

@@ -265,6 +265,9 @@ impl Keeper {
 fn default_template() -> TemplateInfo {
     TemplateInfo {
         machine: false,
+        start: None,
+        ready: None,
+        workdir: None,
         id: DEFAULT_TEMPLATE.to_owned(),
         name: Some(DEFAULT_TEMPLATE.to_owned()),
         kind: TemplateKind::Builtin,
@@ -301,6 +304,9 @@ pub(crate) fn template_info(row: &TemplateRow) -> TemplateInfo {
         steps: built.as_ref().map(|built| built.steps.clone()).unwrap_or_default(),
         limits: limit_texts(&spec.limits),
         machine: spec.machine == Some(true),
+        start: built.as_ref().and_then(|built| built.start.clone()),
+        ready: built.as_ref().and_then(|built| built.ready.clone()),
+        workdir: built.as_ref().and_then(|built| built.workdir.clone()),
         env: spec.env.unwrap_or_default(),
         id: row.id.clone(),
         name: row.name.clone(),

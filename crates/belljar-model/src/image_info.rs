@@ -38,7 +38,7 @@ pub struct ImageInfo {
     /// `STOPSIGNAL`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stop_signal: Option<String>,
-    /// Which of these have no effect on its sandboxes, such as `ENTRYPOINT`.
+    /// Which of these have no effect on its sandboxes, such as `ENTRYPOINT`. Of `USER`, only the variable of that name has one.
     #[serde(default)]
     pub ignored: Vec<String>,
 }

@@ -88,7 +88,7 @@ pub(crate) fn check_user(user: String, is_machine: bool) -> Result<Option<String
     let allowed = if !(1..=32).contains(&user.len()) || !user.bytes().all(letters) || user.starts_with('-') {
         "a user's name or number of 1 to 32 letters, digits, _, . and -, such as root"
     } else if !is_machine {
-        "\"user\", or make it a machine, which has root and the users of its tree"
+        "\"user\", or make it a machine (--machine), which has root and the users of its tree"
     } else {
         return Ok(Some(user));
     };

@@ -38,7 +38,7 @@ const COMMANDS: &[(&str, &str, &str)] = &[
     (
         "image",
         "tag",
-        "belljar image pull IMAGE pulls an image under its own name; a template has the name that its file gives it",
+        "an image has the name of its registry, or that of belljar image import --name; a template has that of belljar image build -t",
     ),
     ("image", "push", "images are pulled and run here, and never sent to a registry"),
     ("image", "remove", "belljar image rm IMAGE removes an image"),
@@ -176,10 +176,6 @@ const ARGUMENTS: &[(&str, &str, &str)] = &[
     ("sandbox net", "", SANDBOX_NET),
     ("key create", "", "--name NAME names the key"),
     ("console", "--open", "open the printed link in a browser; it signs in once"),
-    ("tool call", "-f", TOOL_FILES),
-    ("tool call", "--file", TOOL_FILES),
-    ("tool call", "-o", TOOL_FILES),
-    ("tool call", "--out", TOOL_FILES),
     ("serve", "-p", LISTEN),
     ("serve", "--port", LISTEN),
     ("serve", "--host", LISTEN),
@@ -224,8 +220,6 @@ const DIRECTORY: &str =
     "code runs in its home directory; -f SRC:DEST puts files there, and cd in a script changes the directory";
 const ROOT: &str = "code has no root rights; belljar sandbox create --machine --image debian:12 makes a sandbox that has a root user, and belljar sandbox exec -u root \
                     runs a command as root there";
-const TOOL_FILES: &str =
-    "calls have files over REST and MCP alone; belljar run -f and -o move files in and out";
 const NO_GPU: &str = "sandboxes have no GPU; leave it out";
 const SHELL_OF: &str = "belljar sandbox create makes a sandbox of an image (--image) or a template (--template), belljar sandbox shell SANDBOX opens \
                         a terminal in it";

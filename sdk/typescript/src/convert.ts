@@ -161,6 +161,10 @@ export function templateInfo(wire: WireTemplate): TemplateInfo {
     limits: wire.limits ?? {},
     envs: wire.env ?? {},
     image: wire.image ? imageInfo(wire.image) : null,
+    machine: wire.machine ?? false,
+    start: wire.start ?? null,
+    ready: wire.ready ?? null,
+    workdir: wire.workdir ?? null,
   };
 }
 

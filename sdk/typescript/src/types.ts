@@ -424,6 +424,14 @@ export interface TemplateInfo {
   envs: Record<string, string>;
   /** The image that it was made of, if its file is based on one. */
   image: ImageInfo | null;
+  /** Whether its sandboxes are machines. */
+  machine: boolean;
+  /** Command that is started in each sandbox, and keeps running. */
+  start: string | null;
+  /** Command that succeeds once a sandbox is ready for use. */
+  ready: string | null;
+  /** Directory of `start` and `ready`. */
+  workdir: string | null;
 }
 
 /** An image that a template was made of, and its settings. */

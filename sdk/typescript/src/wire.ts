@@ -139,6 +139,10 @@ export interface WireTemplate {
   limits?: Record<string, string>;
   env?: Record<string, string>;
   image?: WireImage | null;
+  machine?: boolean;
+  start?: string | null;
+  ready?: string | null;
+  workdir?: string | null;
 }
 
 /** An image that a template was made of. */

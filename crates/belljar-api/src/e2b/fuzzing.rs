@@ -89,6 +89,9 @@ fn paths(named: Vec<String>) -> Call {
 pub fn new_sandbox(body: &[u8], internet: bool) -> Result<CreateSandbox, Problem> {
     let template = TemplateInfo {
         machine: false,
+        start: None,
+        ready: None,
+        workdir: None,
         id: "base".to_owned(),
         name: None,
         kind: TemplateKind::Builtin,

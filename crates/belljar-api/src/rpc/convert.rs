@@ -377,6 +377,10 @@ pub(super) fn template(info: keeper::TemplateInfo) -> v1::TemplateInfo {
         steps: info.steps.into_iter().map(step).collect(),
         limits: info.limits.into_iter().collect(),
         env: info.env.into_iter().collect(),
+        machine: info.machine,
+        start: info.start.unwrap_or_default(),
+        ready: info.ready.unwrap_or_default(),
+        workdir: info.workdir.unwrap_or_default(),
         ..Default::default()
     }
 }

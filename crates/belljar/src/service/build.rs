@@ -13,15 +13,18 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::build_display::ProgressStyle;
-use super::build_display::{BuildDisplay, TICK_INTERVAL, queued};
+use super::build_display::{BuildDisplay, TICK_INTERVAL, label, queued};
 use super::link::Link;
 use super::show::{Table, away, print};
 use crate::files::{names_in, open_below};
-use crate::message::{Quit, say};
+use crate::message::{Quit, one_line, say};
 use crate::signals::{self, SIGINT, SIGTERM, Signals};
+use crate::units::bytes;
 
 /// Maximum total size of the files that are sent with a build, in bytes.
 const MAX_FILE_BYTES: u64 = MAX_BUILD_FILE_BYTES as u64;
+/// Maximum length of the reason of a failed build in the list, in characters.
+const MAX_REASON: usize = 300;
 /// Maximum length of a line of the response, in bytes.
 const MAX_LINE_BYTES: usize = 1 << 20;
 
@@ -144,23 +147,24 @@ struct Builds {
 /// Lists builds.
 pub(crate) async fn list(link: &Link) -> Result<u8, Quit> {
     let Builds { builds } = link.client.fetch("/v1/builds").await?;
-    let mut table = Table::new(&["ID", "NAME", "STATE", "CREATED", "STEP"]);
+    let mut table = Table::new(&["ID", "NAME", "STATE", "CREATED", "DETAIL"]);
     for build in builds {
         if link.json(&build)? {
             continue;
         }
         let text = |value: Option<&Value>| value.and_then(Value::as_str).unwrap_or_default().to_owned();
         let created = text(build.more.get("created_at")).parse().map_or_else(|_| "-".to_owned(), away);
-        let step = match (build.more.get("ahead").and_then(Value::as_u64), build.more.get("step")) {
-            (Some(ahead), _) => queued(ahead),
-            (None, Some(step)) => {
-                let number = |key: &str| step.get(key).and_then(Value::as_u64).unwrap_or_default();
-                let (kind, summary) = (text(step.get("kind")), text(step.get("summary")));
-                format!("[{}/{}] {kind} {summary}", number("number"), number("total"))
-            }
-            (None, None) => String::new(),
+        let step = |step: &Value| {
+            format!("{} {} {}", label(step), text(step.get("kind")), text(step.get("summary")))
         };
-        table.row(vec![build.id, build.name, build.state, created, step]);
+        let error = build.more.get("error").filter(|_| build.state == "failed");
+        let detail = match (build.more.get("ahead").and_then(Value::as_u64), error) {
+            (Some(ahead), _) => queued(ahead),
+            // It names the step.
+            (None, Some(error)) => one_line(&text(Some(error)), MAX_REASON),
+            (None, None) => build.more.get("step").map(step).unwrap_or_default(),
+        };
+        table.row(vec![build.id, build.name, build.state, created, detail]);
     }
     link.list(&table, 0)?;
     Ok(0)
@@ -350,11 +354,19 @@ pub(super) async fn download(link: &Link, path: &str, file: &Path) -> Result<u8,
             Box::new(made.with_context(|| format!("cannot create {}", file.display()))?)
         }
     };
+    let mut written = 0;
     while let Some(piece) = answer.next().await? {
         out.write_all(&piece).with_context(|| format!("cannot write {}", file.display()))?;
+        written += piece.len() as u64;
     }
     out.flush()?;
+    link.remark(&format!("wrote {} to {}", bytes(written), place(file)));
     Ok(0)
+}
+
+/// Names a file to which something was written.
+fn place(file: &Path) -> String {
+    if file.as_os_str() == "-" { "standard output".to_owned() } else { file.display().to_string() }
 }
 
 /// Imports a template from a file.

@@ -73,6 +73,15 @@ pub(super) fn queued(ahead: u64) -> String {
     }
 }
 
+/// Returns the number of a step, as an event or a build has it. An image that is pulled by itself has no steps.
+pub(super) fn label(step: &Value) -> String {
+    let number = |key: &str| step.get(key).and_then(Value::as_u64).unwrap_or_default();
+    match number("total") {
+        0 => "[image]".to_owned(),
+        total => format!("[{}/{total}]", number("number")),
+    }
+}
+
 fn seconds(span: Duration) -> String {
     format!("{:.1} s", span.as_secs_f64())
 }
@@ -104,11 +113,7 @@ impl BuildDisplay {
             ("step", _) => {
                 self.end_step("");
                 let step = CurrentStep {
-                    // An image that is pulled by itself has no steps.
-                    label: match number("total") {
-                        0 => "[image]".to_owned(),
-                        total => format!("[{}/{total}]", number("number")),
-                    },
+                    label: label(value),
                     description: one_line(&format!("{} {}", text("kind"), text("summary")), MAX_LINE),
                     begin: Instant::now(),
                     packing: None,

@@ -84,7 +84,9 @@ pub(crate) async fn copy(link: &Link, args: &CopyArgs, kind: RemoteKind) -> Resu
             find(link, &name, kind).await?;
             let copied = copy_in(link, &args.from, place(link, &name, path, kind)?).await;
             match copied {
-                Err(quit) if kind == RemoteKind::Sandbox => Err(explain_memory(link, &name, quit).await),
+                Err(quit) if kind == RemoteKind::Sandbox => {
+                    Err(explain_memory(link, &name, explain_owner(&name, quit)).await)
+                }
                 copied => copied,
             }
         }
@@ -100,6 +102,24 @@ pub(crate) async fn copy(link: &Link, args: &CopyArgs, kind: RemoteKind) -> Resu
             )))
         }
     }
+}
+
+/// Adds to an error for a place in which the sandbox's own user may not write who may.
+fn explain_owner(name: &str, quit: Quit) -> Quit {
+    let Quit::Error(error) = quit else { return quit };
+    let is_refused = error
+        .chain()
+        .filter_map(|cause| cause.downcast_ref::<GuestError>())
+        .any(|error| error.is(ErrorCode::PermissionDenied) && error.to_string().contains("cannot write"));
+    if !is_refused {
+        return error.into();
+    }
+    anyhow::anyhow!(
+        "{}: files are put in as the sandbox's own user; in a machine, belljar sandbox exec -u root -i {name} -- sh -c 'cat > PATH' \
+         writes its standard input as root",
+        chain(error.as_ref())
+    )
+    .into()
 }
 
 /// Adds to an error for a file that does not fit into the memory how much there is, and how to get more.

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use anyhow::Context as _;
 use belljar_client::{ClientError, Method, RestBody, v1};
-use belljar_keeper::{IMAGE_PREFIX, Leftover, image_template};
+use belljar_keeper::{IMAGE_PREFIX, Leftover, RegistryLogin, image_template};
 use belljar_model::{ImageInfo, ImageReference};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -16,7 +16,7 @@ use super::build_display::ProgressStyle;
 use super::dockerfile::{DockerBuild, DockerSource};
 use super::link::Link;
 use super::server_args::ImageCommand;
-use super::show::{Table, distance, print, show_leftovers};
+use super::show::{Table, away, distance, print, show_leftovers};
 use crate::message::{Quit, chain};
 use crate::net::{MAX_SECRET_BYTES, without_line_end};
 use crate::stdin::Hidden;
@@ -53,7 +53,7 @@ pub(crate) async fn images(link: &Link, command: &ImageCommand) -> Result<u8, Qu
                 build_args: &args.build_args,
                 network: args.net.file()?,
             })?;
-            ensure(link, Some(build.base())).await?;
+            ensure_pulled(link, build.base()).await?;
             let template: Value = link.client.fetch(&template_path(build.base())).await?;
             let (definition, files) = build.definition_on(&template)?;
             let body = build::to_body(&definition, None, None, None, args.fresh, files);
@@ -75,6 +75,16 @@ pub(crate) async fn images(link: &Link, command: &ImageCommand) -> Result<u8, Qu
         ImageCommand::Logout { registry } => {
             link.client.value::<()>(Method::DELETE, &registry_path(registry), RestBody::Empty).await?;
         }
+        ImageCommand::Accounts => {
+            let Accounts { registries } = link.client.fetch("/v1/registries").await?;
+            let mut table = Table::new(&["REGISTRY", "USER", "STORED"]);
+            for account in registries {
+                if !link.json(&account)? {
+                    table.row(vec![account.registry, account.user, away(account.created_at)]);
+                }
+            }
+            link.list(&table, 0)?;
+        }
         ImageCommand::Gc { dry_run } => {
             let request = json!({ "dry_run": dry_run });
             let request = link.client.send(Method::POST, "/v1/images/gc", &request);
@@ -93,7 +103,7 @@ pub(crate) async fn images(link: &Link, command: &ImageCommand) -> Result<u8, Qu
 }
 
 fn show(link: &Link, found: Vec<v1::TemplateInfo>) -> Result<(), Quit> {
-    let mut table = Table::new(&["ID", "IMAGE", "TEMPLATE", "SIZE", "PULLED"]);
+    let mut table = Table::new(&["ID", "IMAGE", "TEMPLATE", "SIZE", "STORED"]);
     for template in found {
         if !link.json(&template)? {
             let pulled = distance(&template.created_at);
@@ -101,6 +111,12 @@ fn show(link: &Link, found: Vec<v1::TemplateInfo>) -> Result<(), Quit> {
         }
     }
     link.list(&table, 0)
+}
+
+/// Accounts at registries.
+#[derive(Deserialize)]
+struct Accounts {
+    registries: Vec<RegistryLogin>,
 }
 
 /// What is left over of images.
@@ -142,7 +158,7 @@ async fn info(link: &Link, image: &ImageReference) -> Result<u8, Quit> {
     };
     row("image", note.unwrap_or_default(), "");
     row("template", name.unwrap_or_default(), "");
-    row("size", bytes(size), "as stored");
+    row("size", bytes(size), "packed, as it is stored");
     let Some(image) = image else {
         row("settings", "not recorded by the version that pulled it; pull it again".to_owned(), "");
         table.print()?;
@@ -150,7 +166,8 @@ async fn info(link: &Link, image: &ImageReference) -> Result<u8, Quit> {
     };
     row("digest", image.digest.clone(), if image.imported { "imported from a file" } else { "" });
     for layer in &image.layers {
-        row("layer", layer.digest.clone(), &layer.bytes.map(bytes).unwrap_or_default());
+        let size = layer.bytes.map(|size| format!("{} in the image", bytes(size)));
+        row("layer", layer.digest.clone(), &size.unwrap_or_default());
     }
     let effect = |name: &str, honoured: &'static str| {
         if image.ignored.iter().any(|ignored| ignored == name) { "ignored" } else { honoured }
@@ -159,7 +176,8 @@ async fn info(link: &Link, image: &ImageReference) -> Result<u8, Quit> {
         row("ENV", variable.clone(), "honoured: in all programs");
     }
     row("WORKDIR", image.workdir.clone().unwrap_or_default(), "honoured in templates based on it");
-    row("USER", image.user.clone().unwrap_or_default(), effect("USER", ""));
+    let user = "in the variable USER alone: commands run as the sandbox's own user";
+    row("USER", image.user.clone().unwrap_or_default(), user);
     let words = |words: &[String]| if words.is_empty() { String::new() } else { format!("{words:?}") };
     row("ENTRYPOINT", words(&image.entrypoint), effect("ENTRYPOINT", ""));
     row("CMD", words(&image.cmd), effect("CMD", ""));
@@ -212,7 +230,16 @@ async fn export(link: &Link, name: &str, file: &Path) -> Result<u8, Quit> {
         Err(_) => None,
     };
     let path = format!("/v1/templates/{}/image", in_path(pulled.as_deref().unwrap_or(name)));
-    link.with_progress("packing the image", build::download(link, &path, file)).await
+    let exported = link.with_progress("packing the image", build::download(link, &path, file)).await;
+    exported.map_err(|quit| match &quit {
+        Quit::Error(error) if error.downcast_ref::<ClientError>().is_some_and(is_missing) => {
+            let text = format!(
+                "{name} is neither an image that has been pulled nor a template; belljar image ls lists images, belljar template ls templates"
+            );
+            anyhow::anyhow!(text).into()
+        }
+        _ => quit,
+    })
 }
 
 /// Returns an image layout as a tar.
@@ -285,7 +312,27 @@ pub(crate) fn origin(template: Option<&str>, image: Option<&ImageReference>) -> 
 
 /// Pulls an image, if one is given and the server does not have it.
 pub(crate) async fn ensure(link: &Link, image: Option<&ImageReference>) -> Result<(), Quit> {
-    let Some(image) = image else { return Ok(()) };
+    match image {
+        Some(image) => ensure_pulled(link, image).await.map_err(name_puller),
+        None => Ok(()),
+    }
+}
+
+/// Says who pulls an image, to those who may not.
+fn name_puller(quit: Quit) -> Quit {
+    match &quit {
+        Quit::Error(error)
+            if error.downcast_ref::<ClientError>().is_some_and(|error| error.is("forbidden")) =>
+        {
+            let advice = "the image has to be there: an administrator pulls it with belljar image pull IMAGE";
+            anyhow::anyhow!("{}; {advice}", chain(error.as_ref())).into()
+        }
+        _ => quit,
+    }
+}
+
+/// Pulls an image if the server does not have it.
+async fn ensure_pulled(link: &Link, image: &ImageReference) -> Result<(), Quit> {
     if has_template(link, image_template(image)).await? {
         return Ok(());
     }
@@ -316,9 +363,8 @@ fn bare_name(image: &ImageReference) -> Option<&str> {
 }
 
 async fn pull(link: &Link, image: &ImageReference, fresh: bool) -> Result<u8, Quit> {
-    let pulled =
-        build::run(link, &definition(image, fresh), ProgressStyle::Auto).await.map_err(name_image)?;
-    build::show(link, &pulled)
+    let pulled = build::run(link, &definition(image, fresh), ProgressStyle::Auto).await;
+    build::show(link, &pulled.map_err(name_image).map_err(name_puller)?)
 }
 
 /// Names the image in an error about the base of its template, which nobody has written.

@@ -319,6 +319,7 @@ fn template_info(link: &Link, info: v1::TemplateInfo) -> Result<u8, Quit> {
     for (name, value) in info.env.iter().collect::<std::collections::BTreeMap<_, _>>() {
         row("env", format!("{name}={value}"));
     }
+    row("machine", if info.machine { "yes" } else { "" }.to_owned());
     for kind in ["apt", "pip", "npm"] {
         let packages = info.steps.iter().filter(|step| step.kind == kind).map(|step| step.summary.as_str());
         row(kind, packages.collect::<Vec<_>>().join(" "));
@@ -328,6 +329,9 @@ fn template_info(link: &Link, info: v1::TemplateInfo) -> Result<u8, Quit> {
         let summary = if is_packages { "" } else { step.summary.as_str() };
         row("step", format!("{} {} {summary}", index + 1, step.kind).trim_end().to_owned());
     }
+    row("start", info.start);
+    row("ready", info.ready);
+    row("workdir", info.workdir);
     table.print()?;
     Ok(0)
 }

@@ -89,15 +89,6 @@ fn hint(quit: Quit) -> Quit {
         };
         return anyhow::anyhow!("cannot reach the server at {target}: {cause}; {advice}").into();
     }
-    // So is an image pulled that a command names.
-    if error.downcast_ref::<ClientError>().is_some_and(|error| error.is("forbidden"))
-        && error.to_string().contains("template.build needs")
-    {
-        return anyhow::anyhow!(
-            "{error}; an image has to be there: an administrator pulls it with belljar image pull IMAGE"
-        )
-        .into();
-    }
     if error.downcast_ref::<ClientError>().is_some_and(|error| error.is("machine_full"))
         && error.to_string().contains("another template is being built")
     {

@@ -319,6 +319,8 @@ pub(crate) enum ImageCommand {
         /// The registry
         registry: String,
     },
+    /// List the accounts at registries that are stored
+    Accounts,
     /// Remove what no sandbox, template or tag needs of images
     Gc {
         /// Only print what would be removed

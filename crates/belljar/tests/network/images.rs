@@ -89,6 +89,18 @@ fn images_are_pulled_by_name(fixture: &Fixture) {
     let registry = Registry::start(fixture.dir());
     let digest = Registry::push("org/app", "1.0", &[]);
     let image = format!("{HOST}/org/app:1.0");
+    // Who may not pull it is told who may; who may not build is not.
+    let user = home.good("key create --role user --name user");
+    let user = user.trim();
+    let advice = "an administrator pulls it with belljar image pull";
+    for command in ["sandbox create --image", "image pull"] {
+        let words: Vec<&str> = command.split(' ').chain([image.as_str(), "--api-key", user]).collect();
+        home.run_args(&words).refused(125, &["template.build needs", advice]);
+    }
+    home.write("src/Dockerfile", &format!("FROM {image}\n"));
+    let built = home.run_args(&["image", "build", "src", "--api-key", user]);
+    built.refused(125, &["template.build needs"]);
+    assert!(!built.stderr.contains(advice), "{built:?}");
     let done = home.run_args(&["run", "--image", &image, "-l", "sh", "-c", LOOK]);
     assert_eq!((done.status, done.stdout.as_str()), (Some(0), SEEN), "{done:?}");
     assert!(done.stderr.contains(&format!("{image} is {digest}")), "{done:?}");
@@ -155,6 +167,8 @@ fn images_are_machines(fixture: &Fixture) {
     let image = format!("{HOST}/org/app:1.0");
     home.write("mine.toml", &format!("name = \"mine\"\nbase = \"image:{image}\"\nmachine = true\n"));
     home.good("template build mine.toml");
+    let shown = home.good("template info mine");
+    assert!(shown.lines().any(|line| line.starts_with("machine") && line.ends_with(" yes")), "{shown}");
     for origin in [format!("--image {image} --machine"), "--template mine".to_owned()] {
         let sandbox = home.good(&format!("sandbox create {origin} --memory 128m --disk 500m -q"));
         let exec = |user: &str, line: &str| {
@@ -166,6 +180,9 @@ fn images_are_machines(fixture: &Fixture) {
         assert_eq!(said("www", "id -u; id -G; pwd; cat theirs made"), "33\n33 50\n/srv\ntheirs\nmade\n");
         let line = "id -u; id-as-root -u; (echo x > /srv/theirs) 2>&1 | grep -c denied; echo x > made; stat -c %u made";
         assert_eq!(said("user", line), "1000\n0\n1\n1000\n");
+        home.write("theirs", "x");
+        home.run(&format!("sandbox cp theirs {}:/etc/theirs", sandbox.trim()))
+            .refused(125, &["cannot write /etc/theirs", "belljar sandbox exec -u root -i"]);
         // More than the memory, in the tree and in the home.
         let line =
             "head -c 200000000 /dev/zero > big; stat -c %s big; grep -c ' /home/user ext4 ' /proc/mounts";
@@ -240,6 +257,12 @@ fn private_images_need_an_account(fixture: &Fixture) {
     home.run(&format!("image pull {image}")).refused(125, &["refuses access"]);
     let done = home.feed(&login, PASSWORD);
     assert_eq!((done.status, done.stdout.as_str()), (Some(0), format!("{HOST}\n").as_str()), "{done:?}");
+    let accounts = home.good("image accounts");
+    assert!(
+        accounts.lines().nth(1).is_some_and(|line| line.starts_with(&format!("{HOST}  bob  "))),
+        "{accounts}"
+    );
+    assert_eq!(home.json("image accounts")["user"], "bob");
     home.good(&format!("image pull {image}"));
     let done = home.run_args(&["run", "-q", "--image", &image, "-l", "sh", "-c", "cat /app/kept"]);
     assert_eq!(done.stdout, "kept\n", "{done:?}");
@@ -254,6 +277,7 @@ fn private_images_need_an_account(fixture: &Fixture) {
         assert!(!content.windows(11).any(|window| window == b"s3cret-pass"), "{}", entry.display());
     }
     home.good(&format!("image logout {HOST}"));
+    assert_eq!(home.good("image accounts -q"), "");
     home.run(&format!("image logout {HOST}")).refused(125, &["account at \"127.0.0.1:5000\" not found"]);
     home.run(&format!("image pull {image}")).refused(125, &["refuses access", &advice]);
     for (line, status, words) in [
@@ -309,7 +333,8 @@ fn images_are_imported_from_files(fixture: &Fixture) {
     let done = home.run_args(&["run", "-q", "--template", "mine", "-l", "sh", "-c", "cat /app/made"]);
     assert_eq!(done.stdout, "saved", "{done:?}");
     // What is exported is imported again, with what the step has made.
-    home.good("image export mine mine.tar");
+    let exported = home.run("image export mine mine.tar");
+    assert!(exported.status == Some(0) && exported.stderr.contains("wrote "), "{exported:?}");
     home.good("image import mine.tar --name again");
     let done = home.run_args(&[
         "run",
@@ -324,7 +349,8 @@ fn images_are_imported_from_files(fixture: &Fixture) {
     assert_eq!(done.stdout, "savedyes\n", "{done:?}");
     home.run("image export mine mine.tar").refused(2, &["mine.tar already exists"]);
     home.run("image export default x.tar").refused(2, &["template: ", "tree of their own"]);
-    home.run("image export none x.tar").refused(125, &["not found"]);
+    home.run("image export none x.tar")
+        .refused(125, &["none is neither an image that has been pulled nor a template"]);
     // What is no image is refused, also a large one, and nothing is left of it.
     let content = std::fs::read(file).unwrap();
     home.write("half.tar", "");
@@ -387,7 +413,7 @@ fn settings_of_images_are_shown(fixture: &Fixture) {
         ("digest", &[digest.as_str()][..]),
         ("ENV", &["PATH=/bin", "honoured"]),
         ("WORKDIR", &["/app", "honoured"]),
-        ("USER", &["www", "ignored"]),
+        ("USER", &["www", "in the variable USER alone"]),
         ("ENTRYPOINT", &["/bin/entry", "ignored"]),
         ("CMD", &["/bin/sh", "ignored"]),
         ("VOLUME", &["/data", "ignored"]),
@@ -428,7 +454,7 @@ fn machines_have_a_default_user(fixture: &Fixture) {
     assert_eq!(home.inside(&www, "id -u; pwd"), "33\n/srv\n");
     home.good(&format!("sandbox kill {www}"));
     home.run(&format!("sandbox create --image {image} --user root"))
-        .refused(2, &["user: \"root\" is not allowed", "make it a machine"]);
+        .refused(2, &["user: \"root\" is not allowed", "make it a machine (--machine)"]);
     home.run("sandbox create --user root").refused(2, &["user: ", "make it a machine"]);
     home.run(&format!("sandbox create --image {image} --machine --user a:b")).refused(2, &["user: \"a:b\""]);
 }
@@ -482,9 +508,20 @@ fn dockerfiles_become_templates(fixture: &Fixture) {
         let words = ["line 2: COPY: ", "a symbolic link leads there"];
         home.run("image build src").refused(2, &words);
     }
-    with("RUN false");
-    home.run("image build src").refused(125, &["step 1 of 1 (run): false", "exit code 1"]);
+    // What failed is named as it was written, also after arguments.
+    with("ARG LEVEL=3\nRUN set -e\nRUN test $LEVEL = 4");
+    let failed = home.run("image build src");
+    failed.refused(125, &["step 2 of 2 (run): test $LEVEL = 4: ", "exit code 1"]);
+    assert!(!failed.stderr.contains("export"), "{failed:?}");
+    let builds = home.good("template builds");
+    assert!(builds.lines().last().is_some_and(|last| last.contains("it ended with exit code 1")), "{builds}");
     home.run("image build -f none src").refused(125, &["cannot read none"]);
     home.run("image build none").refused(2, &["DIR: none is not a directory"]);
+    home.run("image build -t App src").refused(2, &["--name (-t): \"App\" is not allowed", "such as app"]);
+    home.run("image build -t app:1 src")
+        .refused(2, &["--name (-t): \"app:1\" is not allowed", "neither a tag"]);
+    with("EXPOSE 80\nLABEL a=b\nCMD x");
+    home.run("image build src")
+        .refused(2, &["line 2: EXPOSE: not supported", "nor is line 3 LABEL, line 4 CMD"]);
     home.run("image build --build-arg NOT_SET src").refused(2, &["--build-arg: NOT_SET is not set here"]);
 }

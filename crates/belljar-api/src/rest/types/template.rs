@@ -42,6 +42,14 @@ pub(crate) struct TemplateInfoBody {
     limits: BTreeMap<String, String>,
     /// Environment variables of its sandboxes.
     env: BTreeMap<String, String>,
+    /// Whether its sandboxes are machines.
+    machine: bool,
+    /// Command that is started in each sandbox, and keeps running.
+    start: Option<String>,
+    /// Command that succeeds once a sandbox is ready for use.
+    ready: Option<String>,
+    /// Directory of `start` and `ready`.
+    workdir: Option<String>,
     /// The image that it was made of, if its file is based on one.
     #[serde(skip_serializing_if = "Option::is_none")]
     image: Option<ImageInfo>,
@@ -64,6 +72,10 @@ impl From<TemplateInfo> for TemplateInfoBody {
             steps: info.steps,
             limits: info.limits,
             env: info.env,
+            machine: info.machine,
+            start: info.start,
+            ready: info.ready,
+            workdir: info.workdir,
             image: info.image,
         }
     }

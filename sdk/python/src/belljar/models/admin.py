@@ -76,6 +76,8 @@ class TemplateInfo:
     `base` is the base of its files: `host`, the machine's own file system, or `own`, none. `warm` has the modules that a
     pre-warmed interpreter of it has imported. `parent` is the template that its file is based on, and `steps` has the steps of
     its file, each with its packages or a summary. `limits` and `envs` are those of its sandboxes, where the request sets none.
+    If `machine`, its sandboxes are machines. `start` is the command that is started in each, `ready` the one that succeeds once it
+    is ready for use, and `workdir` their directory.
     `image` is the image that it was made of, if its file is based on one.
     """
 
@@ -94,6 +96,10 @@ class TemplateInfo:
     limits: Mapping[str, str] = field(default_factory=dict)
     envs: Mapping[str, str] = field(default_factory=dict)
     image: Optional[ImageInfo] = None
+    machine: bool = False
+    start: Optional[str] = None
+    ready: Optional[str] = None
+    workdir: Optional[str] = None
 
     @property
     def snapshot_id(self) -> str:
@@ -121,6 +127,10 @@ class TemplateInfo:
             limits={str(name): str(limit) for name, limit in (value.get("limits") or {}).items()},
             envs={str(name): str(text) for name, text in (value.get("env") or {}).items()},
             image=None if image is None else ImageInfo.from_json(image),
+            machine=bool(value.get("machine")),
+            start=read.optional_text(value, "start"),
+            ready=read.optional_text(value, "ready"),
+            workdir=read.optional_text(value, "workdir"),
         )
 
 
