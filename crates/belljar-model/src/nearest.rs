@@ -16,6 +16,15 @@ pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Opti
         .map(|(_, candidate)| candidate)
 }
 
+/// Returns the part of a message that says what is allowed: the word that was meant, if one is near, before all that are known.
+pub(crate) fn choice(meant: Option<&str>, known: &[&str]) -> String {
+    let known = known.join(", ");
+    match meant {
+        Some(meant) => format!("{meant}, if that is meant, or another of {known}"),
+        None => format!("one of {known}"),
+    }
+}
+
 /// Returns the part of a message that names the nearest word.
 pub(crate) fn suggestion(nearest: Option<&str>) -> String {
     nearest.map(|nearest| format!(", did you mean {nearest}?")).unwrap_or_default()

@@ -43,11 +43,6 @@ const COMMANDS: &[(&str, &str, &str)] = &[
     ("image", "push", "images are pulled and run here, and never sent to a registry"),
     ("image", "remove", "belljar image rm IMAGE removes an image"),
     ("image", "inspect", "belljar image info IMAGE shows an image"),
-    (
-        "net",
-        "probe",
-        "belljar net check HOST shows whether a policy allows a host; in a sandbox, belljar sandbox exec SANDBOX curl URL tries it",
-    ),
     ("tool", "diff", "belljar tool show NAME@VERSION shows a version; compare two of them"),
     ("tool", "update", "belljar tool edit NAME changes a tool"),
     ("tool", "delete", "belljar tool rm NAME removes a tool"),

@@ -62,7 +62,8 @@ const NET_CHECK_EXAMPLES: &str = "\
 Examples:
   belljar net check --preset pip --allow x.example x.example:443 y.example
   belljar net check --allow '*.example.com' --deny admin.example.com:443 api.example.com:8443
-  belljar net check --net open 10.0.0.1:443";
+  belljar net check --net open 10.0.0.1:443
+  belljar net check --sandbox web api.example.com";
 
 const NET_PROBE_EXAMPLES: &str = "\
 Examples:
@@ -467,11 +468,18 @@ pub(crate) struct NetCheckArgs {
     /// Read the operator's exceptions from a TOML file, as belljar run does
     #[arg(long = "policy", value_name = "FILE")]
     pub(crate) operator: Option<PathBuf>,
+    /// Check the policy in force of this sandbox of a server
+    #[arg(
+        long,
+        value_name = "SANDBOX",
+        conflicts_with_all = ["net", "presets", "allow", "deny", "requests", "secrets", "headers", "tls", "spec", "operator"]
+    )]
+    pub(crate) sandbox: Option<String>,
     /// Where connections would go; the port is 443 if none is given
     #[arg(value_name = "HOST[:PORT]", required = true)]
     pub(crate) hosts: Vec<String>,
     #[command(flatten)]
-    pub(crate) format: FormatArgs,
+    pub(crate) server: ServerArgs,
 }
 
 /// A network policy.

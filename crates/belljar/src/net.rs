@@ -9,12 +9,14 @@ use belljar_model::{
     Decision, Destination, Matcher, ModelError, NetworkFile, NetworkPolicy, Preset, PresetHost, SecretFile,
     TlsMode, presets, presets_version,
 };
+use serde::Deserialize;
 use serde_json::json;
 
 use crate::cli::{NetArgs, NetCheckArgs, NetCommand, NetPolicyArgs};
 use crate::input::read_text;
 use crate::message::{Quit, clean};
 use crate::output::write_failed;
+use crate::service::args::Format;
 use crate::spec::read_spec;
 
 /// Exit status if a connection is denied.
@@ -22,6 +24,18 @@ const DENIED: u8 = 1;
 
 /// Maximum size in bytes of a file with a secret.
 pub(crate) const MAX_SECRET_BYTES: u64 = 64 << 10;
+
+/// What a policy says of a destination.
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct Verdict {
+    /// The destination, as `HOST:PORT`.
+    pub(crate) host: String,
+    pub(crate) allowed: bool,
+    /// The rule or mode that decides.
+    #[serde(rename = "rule")]
+    pub(crate) by: String,
+    pub(crate) reason: String,
+}
 
 /// Runs `belljar net`.
 pub(crate) fn net(command: &NetCommand) -> Result<u8, Quit> {
@@ -93,31 +107,39 @@ fn read(text: &str) -> Result<Destination, Quit> {
 
 /// Prints for each destination whether the policy allows it, and by which rule. The exit status is 1 if one is denied.
 fn check(args: &NetCheckArgs) -> Result<u8, Quit> {
-    let policy = args.policy.file()?.resolve()?;
     let destinations = args.hosts.iter().map(|host| read(host)).collect::<Result<Vec<_>, _>>()?;
-    let exceptions = crate::policy::network(args.operator.as_deref())?.exceptions;
-    let matcher = Matcher::new(&policy, &exceptions);
-    let (mut text, mut status) = (String::new(), 0);
-    for host in &destinations {
-        let Decision { allowed, by, reason } = host.decide(&matcher);
-        if !allowed {
-            status = DENIED;
+    let verdicts = match &args.sandbox {
+        Some(sandbox) => crate::service::net_check(args, sandbox)?,
+        None if args.server.server.is_some() => {
+            let text = "--server: give --sandbox, too; the policy of flags and files is checked here";
+            return Err(Quit::Usage(text.to_owned()));
         }
-        let _ = if args.format.is_json() {
-            let by = by.to_string();
-            writeln!(
-                text,
-                "{}",
-                json!({"host": host.to_string(), "allowed": allowed, "by": by, "reason": reason})
-            )
-        } else if allowed {
-            writeln!(text, "allowed  {host}  ({by})")
+        None => verdicts(args, &destinations)?,
+    };
+    let mut text = String::new();
+    for Verdict { host, allowed, by, reason } in &verdicts {
+        let _ = if args.server.format() == Format::Json {
+            writeln!(text, "{}", json!({"host": host, "allowed": allowed, "by": by, "reason": reason}))
+        } else if *allowed {
+            writeln!(text, "allowed  {}  ({})", clean(host), clean(by))
         } else {
-            writeln!(text, "denied   {}", clean(&reason))
+            writeln!(text, "denied   {}", clean(reason))
         };
     }
     print(&text)?;
-    Ok(status)
+    Ok(if verdicts.iter().all(|verdict| verdict.allowed) { 0 } else { DENIED })
+}
+
+/// Decides about destinations by the policy of flags or a file.
+fn verdicts(args: &NetCheckArgs, destinations: &[Destination]) -> Result<Vec<Verdict>, Quit> {
+    let policy = args.policy.file()?.resolve()?;
+    let exceptions = crate::policy::network(args.operator.as_deref())?.exceptions;
+    let matcher = Matcher::new(&policy, &exceptions);
+    let verdict = |host: &Destination| {
+        let Decision { allowed, by, reason } = host.decide(&matcher);
+        Verdict { host: host.to_string(), allowed, by: by.to_string(), reason }
+    };
+    Ok(destinations.iter().map(verdict).collect())
 }
 
 impl NetPolicyArgs {

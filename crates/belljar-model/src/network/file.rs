@@ -1,12 +1,14 @@
 //! The network part of a file, a request or flags, before it is checked.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 use serde::de::Error as _;
 use serde::ser::SerializeMap as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::error::ModelError;
+use crate::network::decision::DecidedBy;
 use crate::network::header;
 use crate::network::matcher::Matcher;
 use crate::network::mode::NetworkMode;
@@ -218,30 +220,53 @@ impl NetworkFile {
 /// Refuses parts that have no effect in the mode, as their author expects one.
 fn refuse_contradictions(policy: &NetworkPolicy) -> Result<(), ModelError> {
     const WHITELIST: &str = "mode whitelist with it: mode disabled reaches nothing";
-    const EITHER: &str = "mode whitelist or open with it: mode disabled reaches nothing";
+    const EITHER: &str = "mode whitelist or open (--net open) with it: mode disabled reaches nothing";
     const OPEN: &str = "mode whitelist with it: mode open reaches every public name already";
     const BY_ADDRESS: &str = "mode whitelist with it: in mode open code reaches hosts by their addresses, where requests are not read";
-    let rule = |rule: Option<&Rule>| rule.map(ToString::to_string);
+    let rule = |rule: Option<&Rule>, allowed: &str| Some((rule?.to_string(), allowed.to_owned()));
+    let of_host = |host: String| {
+        let allowed = format!("its host in {} as well: mode disabled reaches nothing", allow_list(&host));
+        (host, allowed)
+    };
     let preset = policy.presets.first().map(|name| (*name).to_owned());
     let bound = policy.requests.keys().next().map(ToString::to_string);
     let refused = match policy.mode {
         NetworkMode::Disabled => vec![
-            ("network.presets", preset, WHITELIST),
-            ("network.allow", rule(policy.allow.first()), WHITELIST),
-            ("network.deny", rule(policy.deny.first()), EITHER),
-            (request::FIELD, bound, WHITELIST),
-            (secret::FIELD, policy.secrets.keys().next().cloned(), EITHER),
-            (header::FIELD, policy.headers.first().map(|set| set.host.to_string()), EITHER),
-            (tls::FIELD, policy.tls.keys().next().map(ToString::to_string), EITHER),
+            ("network.presets", preset.map(|preset| (preset, WHITELIST.to_owned()))),
+            ("network.allow", rule(policy.allow.first(), WHITELIST)),
+            ("network.deny", rule(policy.deny.first(), EITHER)),
+            (request::FIELD, bound.map(of_host)),
+            (
+                secret::FIELD,
+                policy
+                    .secrets
+                    .iter()
+                    .next()
+                    .map(|(name, secret)| (name.clone(), of_host(secret.host().to_string()).1)),
+            ),
+            (header::FIELD, policy.headers.first().map(|set| of_host(set.host.to_string()))),
+            (tls::FIELD, policy.tls.keys().next().map(|host| of_host(host.to_string()))),
         ],
         // Hosts can be allowed: an operator may except their addresses from what is always denied.
-        NetworkMode::Open => {
-            vec![("network.presets", preset, OPEN), (request::FIELD, bound, BY_ADDRESS)]
-        }
+        NetworkMode::Open => vec![
+            ("network.presets", preset.map(|preset| (preset, OPEN.to_owned()))),
+            (request::FIELD, bound.map(|host| (host, BY_ADDRESS.to_owned()))),
+        ],
         NetworkMode::Whitelist => Vec::new(),
     };
-    let first = refused.into_iter().find_map(|(field, value, allowed)| Some((field, value?, allowed)));
-    first.map_or(Ok(()), |(field, value, allowed)| Err(ModelError::not_allowed(field, value, allowed)))
+    match refused.into_iter().find_map(|(field, refused)| Some((field, refused?))) {
+        Some((field, (value, allowed))) => Err(ModelError::not_allowed(field, value, allowed)),
+        None => Ok(()),
+    }
+}
+
+/// Names the list that allows hosts, and the flag that adds this one to it.
+fn allow_list(host: impl fmt::Display) -> String {
+    let host = host.to_string();
+    match host.contains('*') {
+        true => format!("network.allow (--allow '{host}')"),
+        false => format!("network.allow (--allow {host})"),
+    }
 }
 
 /// Refuses to pass on TLS to hosts whose requests the gateway has to read.
@@ -280,13 +305,20 @@ fn refuse_unreachable(policy: &NetworkPolicy) -> Result<(), ModelError> {
     }
     let matcher = Matcher::new(policy, &[]);
     let is_reached = |host, port| matcher.name(host, port).allowed;
+    // A rule helps unless another one denies the host.
+    let lacks = |host| match matcher.name(host, 443).by {
+        DecidedBy::NoRule => format!(", as it is not in {}", allow_list(host)),
+        _ => String::new(),
+    };
     if let Some((name, secret)) = policy.secrets.iter().find(|(_, secret)| !is_reached(secret.host(), 443)) {
-        let allowed = format!("a host that the policy allows on port 443; {} is none", secret.host());
+        let host = secret.host();
+        let allowed = format!("a host that the policy allows on port 443; {host} is none{}", lacks(host));
         return Err(ModelError::not_allowed(secret::FIELD, name, allowed));
     }
     match policy.requests.keys().find(|host| !is_reached(host, 443) && !is_reached(host, 80)) {
         Some(host) => {
-            let allowed = "a host that the policy allows on port 443 or 80";
+            let allowed =
+                format!("a host that the policy allows on port 443 or 80; it is none{}", lacks(host));
             Err(ModelError::not_allowed(request::FIELD, host.to_string(), allowed))
         }
         None => Ok(()),

@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::error::ModelError;
+use crate::nearest::{choice, nearest};
 use crate::text::serde_as_text;
 
 /// The part of the network that a sandbox can reach, in increasing order.
@@ -37,8 +38,26 @@ impl NetworkMode {
             "disabled" => Ok(Self::Disabled),
             "whitelist" => Ok(Self::Whitelist),
             "open" => Ok(Self::Open),
-            _ => Err(ModelError::not_allowed(field, text, "disabled, whitelist or open")),
+            _ => {
+                let known = Self::ALL.map(Self::as_str);
+                let allowed = match Self::meant(text) {
+                    None => "disabled, whitelist or open".to_owned(),
+                    meant => choice(meant, &known),
+                };
+                Err(ModelError::not_allowed(field, text, allowed))
+            }
         }
+    }
+
+    /// Returns the mode that a word is likely to mean: other programs' words for it, or one that is misspelt.
+    fn meant(text: &str) -> Option<&'static str> {
+        let mode = match text.to_ascii_lowercase().as_str() {
+            "off" | "none" | "no" | "false" => Self::Disabled,
+            "allow" | "allowlist" | "restricted" => Self::Whitelist,
+            "all" | "bridge" | "full" | "host" | "internet" | "public" => Self::Open,
+            _ => return nearest(text, Self::ALL.map(Self::as_str)),
+        };
+        Some(mode.as_str())
     }
 }
 

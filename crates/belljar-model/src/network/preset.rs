@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use serde::Deserialize;
 
 use crate::error::ModelError;
-use crate::nearest::nearest;
+use crate::nearest::{choice, nearest};
 use crate::network::name::DomainPattern;
 use crate::network::rule::{Ports, Rule, Target};
 use crate::network::tls::TlsMode;
@@ -70,12 +70,22 @@ impl Preset {
     pub(super) fn parse(name: &str) -> Result<&'static Self, ModelError> {
         Self::find(name).ok_or_else(|| {
             let known: Vec<&str> = presets().iter().map(Self::name).collect();
-            let allowed = match nearest(name, known.iter().copied()) {
-                Some(nearest) => format!("{nearest}, if that is meant, or another of {}", known.join(", ")),
-                None => format!("one of {}", known.join(", ")),
-            };
-            ModelError::not_allowed("network.presets", name, allowed)
+            let meant = nearest(name, known.iter().copied())
+                .or_else(|| presets().iter().find(|preset| preset.is_known_as(name)).map(Self::name));
+            ModelError::not_allowed("network.presets", name, choice(meant, &known))
         })
+    }
+
+    /// Reports whether a word is another one for what the preset is for: a name in its purpose, such as `Python`, or its registry's, such
+    /// as `pypi` and `pypi.org`.
+    fn is_known_as(&self, word: &str) -> bool {
+        let is_name = |part: &str| part.starts_with(|first: char| first.is_ascii_uppercase());
+        let mut names =
+            self.purpose.split(|letter: char| !letter.is_ascii_alphanumeric()).filter(|part| is_name(part));
+        let registry = self.hosts.first().map(|host| host.name.to_string()).unwrap_or_default();
+        let domain = registry.rsplit('.').nth(1).unwrap_or_default();
+        names.any(|name| name.eq_ignore_ascii_case(word))
+            || [domain, registry.as_str()].iter().any(|name| name.eq_ignore_ascii_case(word))
     }
 
     /// Returns the preset's name, such as `pip`.

@@ -151,6 +151,10 @@ impl SecretFile {
     fn parse_place(text: &str) -> Option<(Self, Option<bool>)> {
         let mut parts = text.splitn(3, ':');
         let (host, header, source) = (parts.next()?, parts.next()?, parts.next());
+        // A source in the place of the header.
+        if header.contains('=') {
+            return None;
+        }
         let mut secret =
             Self { host: Some(host.to_owned()), header: Some(header.to_owned()), ..Self::default() };
         let is_source = source.map(|source| {

@@ -406,8 +406,13 @@ pub(crate) struct ExecArgs {
 pub(crate) enum NetworkCommand {
     /// Show the network policy
     Get,
-    /// Replace the network policy; connections that the new one does not allow are cut
+    /// Replace the whole network policy; connections that the new one does not allow are cut
     Set {
+        #[command(flatten)]
+        net: crate::cli::NetArgs,
+    },
+    /// Add to the network policy, and keep what is there
+    Add {
         #[command(flatten)]
         net: crate::cli::NetArgs,
     },

@@ -8,10 +8,12 @@ use serde_json::json;
 
 use super::build::{self, in_path};
 use super::link::Link;
+use super::network::lost;
 use super::server_args::{KeyCommand, QuotaArgs, TemplateCommand};
 use super::show::{Table, away, distance, print};
 use super::values;
 use crate::message::Quit;
+use crate::net::policy_message;
 use crate::units::bytes;
 
 /// Response of the server with the keys.
@@ -102,7 +104,15 @@ async fn set(link: &Link, command: &KeyCommand) -> Result<(), Quit> {
     let Keys { keys } = link.client.fetch("/v1/keys").await?;
     let id = find_id(&keys, id)?;
     let current = keys.into_iter().find(|key| key.id == id).map(|key| key.quotas).unwrap_or_default();
+    let names_mode = quotas.max_network.is_some();
     let quotas = merge_quotas(quotas, current.clone())?;
+    let ceiling =
+        |quotas: &Quotas| quotas.network.clone().map(|most| policy_message(NetworkFile::from(most)));
+    let lost = match (ceiling(&current), ceiling(&quotas)) {
+        (Some(before), Some(after)) if !names_mode => lost(&before, &after),
+        // A mode is wider than lists.
+        _ => None,
+    };
     if quotas != current {
         request["quotas"] = json!(quotas);
     }
@@ -110,6 +120,11 @@ async fn set(link: &Link, command: &KeyCommand) -> Result<(), Quit> {
     let updated: KeyInfo = link.client.send(Method::PATCH, &path, &request).await?;
     if !link.json(&updated)? {
         print(&format!("{}\n", updated.id))?;
+    }
+    if let Some(lost) = lost {
+        link.remark(&format!(
+            "the flags replace all that its networks may reach, which no longer has {lost}"
+        ));
     }
     Ok(())
 }
@@ -304,6 +319,7 @@ fn template_info(link: &Link, info: v1::TemplateInfo) -> Result<u8, Quit> {
     row("parent", info.parent);
     let tree = if info.base == "own" { "its own" } else { "the machine's own" };
     row("tree", tree.to_owned());
+    row("machine", if info.machine { "yes" } else { "" }.to_owned());
     if kind != Some(v1::TemplateKind::TEMPLATE_KIND_BUILTIN) {
         row("created", distance(&info.created_at));
         row("size", bytes(info.bytes));
@@ -313,13 +329,15 @@ fn template_info(link: &Link, info: v1::TemplateInfo) -> Result<u8, Quit> {
         let warm = if info.warm.is_empty() { "no modules imported".to_owned() } else { info.warm.join(", ") };
         row("warm", warm);
     }
+    row("start", info.start);
+    row("ready", info.ready);
+    row("workdir", info.workdir);
     for (name, value) in info.limits.iter().collect::<std::collections::BTreeMap<_, _>>() {
         row("limit", format!("{name} {value}"));
     }
     for (name, value) in info.env.iter().collect::<std::collections::BTreeMap<_, _>>() {
         row("env", format!("{name}={value}"));
     }
-    row("machine", if info.machine { "yes" } else { "" }.to_owned());
     for kind in ["apt", "pip", "npm"] {
         let packages = info.steps.iter().filter(|step| step.kind == kind).map(|step| step.summary.as_str());
         row(kind, packages.collect::<Vec<_>>().join(" "));
@@ -329,9 +347,6 @@ fn template_info(link: &Link, info: v1::TemplateInfo) -> Result<u8, Quit> {
         let summary = if is_packages { "" } else { step.summary.as_str() };
         row("step", format!("{} {} {summary}", index + 1, step.kind).trim_end().to_owned());
     }
-    row("start", info.start);
-    row("ready", info.ready);
-    row("workdir", info.workdir);
     table.print()?;
     Ok(0)
 }

@@ -37,8 +37,9 @@ mod volume;
 use belljar_client::ClientError;
 use belljar_engine::{ErrorCode, GuestError, THIS_COMMAND};
 
-use crate::cli::NetProbeArgs;
+use crate::cli::{NetCheckArgs, NetProbeArgs};
 use crate::message::{Quit, chain};
+use crate::net::Verdict;
 use crate::run::{name_this_command, runtime};
 use args::SandboxCommandArgs;
 use link::Link;
@@ -198,6 +199,12 @@ pub(crate) fn mcp(args: &McpArgs) -> Result<u8, Quit> {
 /// Runs `belljar net probe`.
 pub(crate) fn net_probe(args: &NetProbeArgs) -> Result<u8, Quit> {
     runtime()?.block_on(async { probe::probe(&Link::open(&args.server).await?, args).await })
+}
+
+/// Returns what the policy of a sandbox says of the hosts of `belljar net check`.
+pub(crate) fn net_check(args: &NetCheckArgs, sandbox: &str) -> Result<Vec<Verdict>, Quit> {
+    runtime()?
+        .block_on(async { network::forecast(&Link::open(&args.server).await?, sandbox, &args.hosts).await })
 }
 
 /// Runs `belljar audit`.

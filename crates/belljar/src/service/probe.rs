@@ -12,9 +12,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::link::Link;
+use super::network::forecast;
 use super::show::Table;
 use crate::cli::NetProbeArgs;
 use crate::message::{Quit, one_line};
+use crate::net::Verdict;
 
 /// Exit status if something differs.
 const DIFFERS: u8 = 1;
@@ -42,19 +44,6 @@ const LOG_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Interval at which the log is read again.
 const LOG_INTERVAL: Duration = Duration::from_millis(50);
-
-/// What a policy says of a destination, as `POST /v1/network/check` returns it.
-#[derive(Debug, Clone, Deserialize, Serialize)]
-struct Expected {
-    host: String,
-    allowed: bool,
-    reason: String,
-}
-
-#[derive(Deserialize)]
-struct Forecast {
-    hosts: Vec<Expected>,
-}
 
 /// What the program met, in its words.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -147,25 +136,24 @@ pub(crate) async fn probe(link: &Link, args: &NetProbeArgs) -> Result<u8, Quit> 
     }
     hosts.push(METADATA.to_owned());
     hosts.extend(traps.iter().map(|trap| trap.host.clone()));
-    let question = json!({ "sandbox": info.id, "hosts": hosts });
-    let forecast: Forecast = link.client.send(Method::POST, "/v1/network/check", &question).await?;
+    let forecast = forecast(link, &info.id, &hosts).await?;
     let last = read_log(link, &info.id, 0).await?.and_then(|log| log.last().map(|record| record.number));
-    let met = run(link, &info.id, &forecast.hosts).await?;
-    let log = decisions(link, &info.id, last.unwrap_or(0), &forecast.hosts).await?;
-    let judge = |expected: Expected| {
+    let met = run(link, &info.id, &forecast).await?;
+    let log = decisions(link, &info.id, last.unwrap_or(0), &forecast).await?;
+    let judge = |expected: Verdict| {
         let met = met.iter().find(|met| met.host == expected.host).cloned().unwrap_or_default();
         let arrived = traps.iter().find(|trap| trap.host == expected.host).map(Trap::was_reached);
         let decided = find(&log, &expected.host);
         judge(expected, met, decided, arrived)
     };
-    let probed: Vec<Probed> = forecast.hosts.into_iter().map(judge).collect();
+    let probed: Vec<Probed> = forecast.into_iter().map(judge).collect();
     show(link, &probed)?;
     Ok(if probed.iter().all(|one| one.agrees) { 0 } else { DIFFERS })
 }
 
 /// Compares what is known of a destination.
-fn judge(expected: Expected, met: Met, decided: Option<bool>, arrived: Option<bool>) -> Probed {
-    let Expected { host, allowed, reason } = expected;
+fn judge(expected: Verdict, met: Met, decided: Option<bool>, arrived: Option<bool>) -> Probed {
+    let Verdict { host, allowed, reason, .. } = expected;
     let Met { resolved, error, .. } = met;
     // The program is the sandbox's.
     let resolved = resolved.filter(|address| address.parse::<std::net::IpAddr>().is_ok());
@@ -181,7 +169,7 @@ fn judge(expected: Expected, met: Met, decided: Option<bool>, arrived: Option<bo
 }
 
 /// Runs the program in the sandbox.
-async fn run(link: &Link, sandbox: &str, hosts: &[Expected]) -> Result<Vec<Met>, Quit> {
+async fn run(link: &Link, sandbox: &str, hosts: &[Verdict]) -> Result<Vec<Met>, Quit> {
     let mut argv = vec!["python3", "-c", PROGRAM];
     argv.extend(hosts.iter().map(|one| one.host.as_str()));
     let request = json!({ "argv": argv, "timeout": SECONDS_EACH * hosts.len() });
@@ -222,13 +210,13 @@ async fn decisions(
     link: &Link,
     sandbox: &str,
     after: u64,
-    hosts: &[Expected],
+    hosts: &[Verdict],
 ) -> Result<Vec<v1::NetworkRecord>, Quit> {
     let begin = Instant::now();
     loop {
         let Some(log) = read_log(link, sandbox, after).await? else { return Ok(Vec::new()) };
         // The gateway sees nothing of the loopback.
-        let seen = |one: &Expected| one.host.starts_with("127.") || find(&log, &one.host).is_some();
+        let seen = |one: &Verdict| one.host.starts_with("127.") || find(&log, &one.host).is_some();
         if hosts.iter().all(seen) || begin.elapsed() > LOG_TIMEOUT {
             return Ok(log);
         }
@@ -278,7 +266,8 @@ mod tests {
     use super::*;
 
     fn judged(allowed: bool, error: Option<&str>, decided: Option<bool>, arrived: Option<bool>) -> bool {
-        let expected = Expected { host: "x.example:443".to_owned(), allowed, reason: String::new() };
+        let [by, reason] = [String::new(), String::new()];
+        let expected = Verdict { host: "x.example:443".to_owned(), allowed, by, reason };
         let met = Met { error: error.map(str::to_owned), ..Met::default() };
         judge(expected, met, decided, arrived).agrees
     }

@@ -2,13 +2,14 @@
 
 use std::io::{IsTerminal as _, Read as _};
 
-use belljar_client::{Method, RestBody};
+use belljar_client::{Method, RestBody, v1};
 use belljar_keeper::SecretInfo;
 use serde::Deserialize;
 use serde_json::json;
 
 use super::build::in_path;
 use super::link::Link;
+use super::sandbox::find_all;
 use super::server_args::{SecretCommand, SecretSourceArgs};
 use super::show::{Table, away, print};
 use super::values;
@@ -43,10 +44,30 @@ pub(crate) async fn secrets(link: &Link, command: &SecretCommand) -> Result<u8, 
         SecretCommand::Ls => list(link).await?,
         SecretCommand::Info { name } => table(link, vec![link.client.fetch(&path(name)).await?])?,
         SecretCommand::Rm { name } => {
+            let secret: SecretInfo = link.client.fetch(&path(name)).await?;
+            let users = users_of(link, &secret.name).await?;
             link.client.value::<()>(Method::DELETE, &path(name), RestBody::Empty).await?;
+            if !users.is_empty() {
+                let users = users.join(", ");
+                link.remark(&format!(
+                    "requests of {users} no longer get {}, which their policy names",
+                    secret.name
+                ));
+            }
         }
     }
     Ok(0)
+}
+
+/// Returns the sandboxes that have not ended and whose network policies name a stored secret.
+async fn users_of(link: &Link, secret: &str) -> Result<Vec<String>, Quit> {
+    let reference = format!("${{secrets.{secret}}}");
+    let names_it = |policy: &v1::NetworkPolicy| {
+        policy.secrets.values().chain(&policy.headers).any(|one| one.value.contains(&reference))
+    };
+    let all = find_all(link, &[], &[], false).await?;
+    let users = all.into_iter().filter(|info| info.network_policy.as_option().is_some_and(names_it));
+    Ok(users.map(|info| if info.name.is_empty() { info.id } else { info.name }).collect())
 }
 
 /// Reads the value. It is no argument, because other users can see those.

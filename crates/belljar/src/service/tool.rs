@@ -15,11 +15,13 @@ use serde_json::{Value, json};
 
 use super::build::in_path;
 use super::link::{Link, say_waiting};
+use super::network::lost;
 use super::server_args::{ToolCallArgs, ToolCommand, ToolDefinitionArgs};
 use super::show::{Table, away, print};
 use super::tool_files;
 use super::values;
 use crate::message::{Quit, clean};
+use crate::net::policy_message;
 use crate::output::write_failed;
 
 /// Exit status if a call would be refused.
@@ -108,10 +110,18 @@ pub(crate) async fn tools(link: &Link, command: &ToolCommand) -> Result<u8, Quit
             }
             let known: Tool = find(link, name).await?;
             let current = find::<Tool>(link, &known.name).await?.version;
+            let policy = |network: &Option<NetworkFile>| policy_message(network.clone().unwrap_or_default());
+            let before = policy(&known.network);
             let changed = apply(known.file()?, definition)?;
             let stored: Tool = link.client.send(Method::PUT, &path(&changed.name), &changed).await?;
             if stored.version == current {
                 link.remark(&format!("{}@{current} is unchanged", stored.name));
+            }
+            if let Some(lost) = lost(&before, &policy(&stored.network)) {
+                link.remark(&format!(
+                    "network flags replace the whole policy: {}@{} no longer has {lost}",
+                    stored.name, stored.version
+                ));
             }
             named(link, &stored)?;
         }

@@ -197,7 +197,8 @@ fn stored_secrets_change_in_running_sandboxes(fixture: &Fixture) {
         1
     );
     assert_eq!(sent(1), (some("s3cret-later"), some("s3cret-later")));
-    home.good("secret rm openai");
+    let removed = home.run("secret rm openai");
+    assert!(removed.stderr.contains(&format!("requests of {id} no longer get openai")), "{removed:?}");
     assert_eq!(sent(2), (None, some("belljar-secret-KEY")));
     home.run("secret rm openai").refused(125, &["openai"]);
     home.feed("secret create openai", b"s3cret-again").good();

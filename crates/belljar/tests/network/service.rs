@@ -146,7 +146,8 @@ print(talk('good.example'), talk('other.example')[:6])
     let mut open = open.stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(open.stdout.take().unwrap()).lines().map(|line| line.unwrap());
     assert_eq!(lines.next().as_deref(), Some("ready"));
-    home.good(&format!("sandbox net {id} set --allow other.example:5432"));
+    let replaced = home.run(&format!("sandbox net {id} set --allow other.example:5432"));
+    assert!(replaced.stderr.contains("no longer has allow good.example:5432;"), "{replaced:?}");
     assert_eq!(lines.next().as_deref(), Some("ConnectionResetError"));
     assert_eq!(lines.next().as_deref(), Some("gaierror banner"));
     assert!(open.wait().unwrap().success());
@@ -155,8 +156,28 @@ print(talk('good.example'), talk('other.example')[:6])
         json!(["other.example:5432"])
     );
     // An invalid policy changes nothing, and neither does an empty one.
-    home.run(&format!("sandbox net {id} set --allow a..b")).refused(2, &["network.allow", "a..b"]);
-    home.run(&format!("sandbox net {id} set")).refused(2, &["nothing to change"]);
+    for verb in ["set", "add"] {
+        home.run(&format!("sandbox net {id} {verb} --allow a..b")).refused(2, &["network.allow", "a..b"]);
+        home.run(&format!("sandbox net {id} {verb}")).refused(2, &["nothing to change"]);
+    }
+    // What is added joins what is there.
+    let added = home.run(&format!("sandbox net {id} add --allow third.example:5432 --deny bad.example"));
+    assert_eq!((added.status, added.stderr.as_str()), (Some(0), ""), "{added:?}");
+    let policy = json!({
+        "mode": "whitelist", "allow": ["other.example:5432", "third.example:5432"], "deny": ["bad.example:*"],
+    });
+    assert_eq!(home.json(&format!("sandbox net {id} get")), policy);
+    let checked = home.run(&format!("net check --sandbox {id} third.example:5432 good.example:5432"));
+    let lines: Vec<&str> = checked.stdout.lines().collect();
+    assert_eq!(
+        (checked.status, lines[0]),
+        (Some(1), "allowed  third.example:5432  (allow: third.example:5432)")
+    );
+    assert!(lines[1].starts_with("denied   good.example:5432 is not allowed"), "{checked:?}");
+    home.run(&format!("net check --sandbox {id} --allow a.example a.example")).refused(2, &["--allow"]);
+    home.run("net check --sandbox none a.example").refused(125, &["sandbox \"none\" not found"]);
+    home.run("net check --server http://127.0.0.1:1 a.example")
+        .refused(2, &["--server: give --sandbox, too"]);
     home.good(&format!("sandbox net {id} set --net disabled"));
     assert_eq!(
         python(&home, &id, "print(talk('other.example'), talk('93.184.216.34'))"),
@@ -320,7 +341,10 @@ fn ceilings_bound_what_policies_reach(_: &Fixture) {
     let ceiling = json!({"presets": ["npm"], "allow": ["x.example"]});
     assert_eq!(of_admin["quotas"]["network"], ceiling);
     let id = of_admin["id"].as_str().unwrap();
-    home.good(&format!("key set {id} --max-network whitelist"));
+    let replaced = home.run(&format!("key set {id} --max-preset npm --max-allow y.example"));
+    assert!(replaced.stderr.contains("no longer has allow x.example"), "{replaced:?}");
+    let widened = home.run(&format!("key set {id} --max-network whitelist"));
+    assert_eq!((widened.status, widened.stderr.as_str()), (Some(0), ""), "{widened:?}");
     home.run(&format!("key set {id} --max-allow a..b")).refused(2, &["network.allow", "a..b"]);
     let changed = home.json(&format!("key set {id} --max-sandboxes 9"));
     assert_eq!(
@@ -517,15 +541,19 @@ fn documented_service_commands_work(_: &Fixture) {
     let home = home();
     let page = include_str!("../../../../docs/network.md");
     let commands = page.lines().filter_map(|line| line.strip_prefix("$ belljar "));
-    let of_service =
-        |command: &&str| ["sandbox ", "key ", "net probe "].iter().any(|begin| command.starts_with(begin));
+    let of_service = |command: &&str| {
+        ["sandbox ", "key ", "net probe ", "net check --sandbox "]
+            .iter()
+            .any(|begin| command.starts_with(begin))
+    };
     let commands: Vec<&str> = commands.filter(of_service).collect();
-    assert_eq!(commands.len(), 6);
+    assert_eq!(commands.len(), 8);
     for command in commands {
         let command = command.split("  #").next().unwrap().trim_end();
         // No shell removes the quotes.
         home.good(&command.replace('\'', ""));
     }
     let policy = home.json("sandbox net web get");
-    assert_eq!(policy, json!({"mode": "whitelist", "presets": ["pip"], "allow": ["api.example.com"]}));
+    let allow = ["api.example.com", "files.example.com"];
+    assert_eq!(policy, json!({"mode": "whitelist", "presets": ["pip"], "allow": allow}));
 }

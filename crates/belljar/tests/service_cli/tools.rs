@@ -63,6 +63,11 @@ fn tools_are_imported_and_exported() {
     assert_eq!((same.status, same.stdout.as_str()), (Some(0), "one@2\n"), "{same:?}");
     assert!(same.stderr.contains("one@2 is unchanged"), "{same:?}");
     assert_eq!(home.good("tool edit one@1 --description Uno"), "one@3\n");
+    // Network flags replace the policy, and what is lost is named.
+    home.good("tool edit two --preset pip --allow a.example");
+    let replaced = home.run("tool edit two --allow b.example");
+    assert_eq!(replaced.status, Some(0), "{replaced:?}");
+    assert!(replaced.stderr.contains("two@4 no longer has preset pip, allow a.example"), "{replaced:?}");
     home.good("tool rm one@2");
     home.run("tool show one@2").refused(125, &["tool one: version 2 not found; give one@3 or one@1"]);
     home.good("tool rm one");

@@ -142,7 +142,8 @@ fn wrong_keys_and_types_are_refused_with_their_path() {
 #[test]
 fn contradictions_are_refused_with_their_field() {
     let disabled = "give mode whitelist with it: mode disabled reaches nothing";
-    let either = "give mode whitelist or open with it: mode disabled reaches nothing";
+    let either = "give mode whitelist or open (--net open) with it: mode disabled reaches nothing";
+    let host = "give its host in network.allow (--allow a.example) as well: mode disabled reaches nothing";
     let open = "give mode whitelist with it: mode open reaches every public name already";
     let cases = [
         (r#"{"mode": "disabled", "presets": ["pip"]}"#, "network.presets: \"pip\"", disabled),
@@ -152,13 +153,29 @@ fn contradictions_are_refused_with_their_field() {
         (
             r#"{"secrets": {"A": {"host": "a.example", "header": "x", "value": "v"}}}"#,
             "network.secrets: \"A\"",
-            either,
+            host,
         ),
+        (
+            r#"{"headers": [{"host": "*.a.example", "header": "x", "value": "v"}]}"#,
+            "network.headers: \"*.a.example\"",
+            "give its host in network.allow (--allow '*.a.example') as well: mode disabled reaches nothing",
+        ),
+        (r#"{"tls": {"a.example": "terminate"}}"#, "network.tls: \"a.example\"", host),
         (r#"{"mode": "open", "presets": ["pip"]}"#, "network.presets: \"pip\"", open),
         (
             r#"{"mode": "disabled", "requests": {"a.example": ["GET /*"]}}"#,
             "network.requests: \"a.example\"",
-            disabled,
+            host,
+        ),
+        (
+            r#"{"allow": ["b.example"], "requests": {"a.example": ["GET /*"]}}"#,
+            "network.requests: \"a.example\"",
+            "give a host that the policy allows on port 443 or 80; it is none, as it is not in network.allow (--allow a.example)",
+        ),
+        (
+            r#"{"allow": ["*.example"], "deny": ["a.example"], "requests": {"a.example": ["GET /*"]}}"#,
+            "network.requests: \"a.example\"",
+            "give a host that the policy allows on port 443 or 80; it is none",
         ),
         (
             r#"{"mode": "open", "requests": {"a.example": ["GET /*"]}}"#,
@@ -177,6 +194,14 @@ fn unknown_presets_are_refused_with_the_nearest() {
     let cases = [
         ("pipp", "pip, if that is meant, or another of"),
         ("NPM", "npm, if that is meant, or another of"),
+        ("pypi", "pip, if that is meant, or another of"),
+        ("pypi.org", "pip, if that is meant, or another of"),
+        ("python", "pip, if that is meant, or another of"),
+        ("npmjs", "npm, if that is meant, or another of"),
+        ("rust", "cargo, if that is meant, or another of"),
+        ("debian", "apt, if that is meant, or another of"),
+        ("github", "one of"),
+        ("packages", "one of"),
         ("conda", "one of"),
         ("", "one of"),
     ];
@@ -189,6 +214,18 @@ fn unknown_presets_are_refused_with_the_nearest() {
 #[test]
 fn unknown_modes_are_refused_with_their_field() {
     assert_eq!(refusal("\"on\""), "network: \"on\" is not allowed; give disabled, whitelist or open");
+    for (text, meant) in [
+        ("off", "disabled"),
+        ("None", "disabled"),
+        ("host", "open"),
+        ("opne", "open"),
+        ("whitelst", "whitelist"),
+    ] {
+        let expected = format!(
+            "network: {text:?} is not allowed; give {meant}, if that is meant, or another of disabled, whitelist, open"
+        );
+        assert_eq!(refusal(&format!("{text:?}")), expected);
+    }
     assert_eq!(
         refusal(r#"{"mode": "on", "allow": []}"#),
         "network.mode: \"on\" is not allowed; give disabled, whitelist or open"

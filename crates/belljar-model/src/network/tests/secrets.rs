@@ -55,7 +55,11 @@ fn invalid_secrets_are_refused() {
         ("A", format!(r#"{{{good}, "file": "/b"}}"#), one),
         ("A", at("*.wild.example"), "the whole first label only"),
         ("A", at("127.0.0.1"), "a rule for an address"),
-        ("A", at("other.example"), "a host that the policy allows on port 443; other.example is none"),
+        (
+            "A",
+            at("other.example"),
+            "a host that the policy allows on port 443; other.example is none, as it is not in network.allow (--allow other.example)",
+        ),
         ("A", at("plain.example"), "a host that the policy allows on port 443"),
         ("A", at("denied.wild.example"), "a host that the policy allows on port 443"),
         ("A", header(""), "the name of a header"),
@@ -133,6 +137,8 @@ fn flags_name_the_source_of_a_value_only() {
         "KEY=hunter2",
         "KEY=a.example:authorization:hunter2",
         "KEY=a.example:authorization:value=hunter2",
+        "KEY=a.example:env=hunter2",
+        "KEY=a.example:file=/hunter2:x",
     ] {
         let error = read(wrong).unwrap_err().to_string();
         assert!(error.contains("network.secrets") && !error.contains("nter2"), "{wrong}: {error}");
@@ -191,7 +197,11 @@ fn invalid_headers_are_refused() {
         (ALLOW, &with("hunter2", "hunter2\\n"), "1 to 8192 visible ASCII characters"),
         (ALLOW, &with("hunter2", "${secrets.A}"), "the name of a secret stored on the server"),
         (ALLOW, &with("hunter2", "${secrets.a"), "the name of a secret stored on the server"),
-        (r#""mode": "disabled""#, &format!("[{one}]"), "mode whitelist or open with it"),
+        (
+            r#""mode": "disabled""#,
+            &format!("[{one}]"),
+            "its host in network.allow (--allow a.example) as well",
+        ),
     ] {
         let error = policy(&format!(r#"{{{more}, "headers": {headers}}}"#)).unwrap_err().to_string();
         assert!(error.contains("network.headers") && error.contains(reason), "{headers}: {error}");
