@@ -6905,7 +6905,7 @@ function replaceStdin() {
 }
 function onFrame(frame) {
   if (frame?.op === "execute" && !cell2) {
-    const one = { id: frame.id, frame, cancelled: false, done: false, calls: /* @__PURE__ */ new Map() };
+    const one = { id: frame.id, frame, cancelled: false, done: false, calls: /* @__PURE__ */ new Map(), called: /* @__PURE__ */ new WeakSet() };
     cell2 = one;
     armed.then(() => later(() => execute(one)));
   } else if (frame?.op === "input" && cell2?.question && frame.id === cell2.id) {
@@ -6930,7 +6930,8 @@ async function execute(one) {
     enter(one);
     belljar.tools = toolsOf(one);
     const code = prepared(one);
-    const { value } = await run(one, code);
+    const { value: given } = await run(one, code);
+    const value = one.called.has(given) ? await given : given;
     if (one.cancelled) return;
     if (code.hasValue && value !== void 0) {
       const forms = await formsOf(value);
@@ -7088,7 +7089,19 @@ function ask(prompt, password) {
 }
 function toolsOf(one) {
   const names = Array.isArray(one.frame.tools) ? one.frame.tools : [];
-  return Object.freeze(Object.fromEntries(names.map((name) => [name, (given) => callTool(one, name, given)])));
+  const caller = (name) => (given) => {
+    const called = callTool(one, name, given);
+    one.called.add(called);
+    return called;
+  };
+  const tools = Object.freeze(Object.fromEntries(names.map((name) => [name, caller(name)])));
+  const isOther = (name) => typeof name === "symbol" || name in tools || name === "then" || name === "toJSON";
+  return new Proxy(tools, {
+    get(_, name) {
+      if (isOther(name)) return tools[name];
+      throw new TypeError(names.length ? `this execution may not call ${JSON.stringify(name)}, but ${names.join(", ")}` : "this execution may call no tools");
+    }
+  });
 }
 async function callTool(one, name, given = {}) {
   if (one.done || cell2 !== one) throw new ToolError("the execution that could call this tool has ended");

@@ -151,6 +151,12 @@ impl Keeper {
         let limits = after.limit_events_since(&done.before);
         done.execution.hint =
             belljar_engine::code::hint(&done.execution, limits, &spec, &request.hint_reader);
+        let awaits_functions = !request.tools.functions.is_empty() && !request.tools.steps;
+        if let (CodeStatus::TimedOut, true, Some(hint)) =
+            (done.execution.status, awaits_functions, &mut done.execution.hint)
+        {
+            hint.push_str(" The time that its functions take to answer counts.");
+        }
         if let Some(claim) = claim {
             claim.finish(&stored_answer(&done.execution, self.has_disk())).await?;
         }

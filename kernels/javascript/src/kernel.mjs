@@ -97,7 +97,7 @@ function replaceStdin() {
 
 function onFrame(frame) {
   if (frame?.op === "execute" && !cell) {
-    const one = { id: frame.id, frame, cancelled: false, done: false, calls: new Map() };
+    const one = { id: frame.id, frame, cancelled: false, done: false, calls: new Map(), called: new WeakSet() };
     cell = one;
     armed.then(() => later(() => execute(one)));
   } else if (frame?.op === "input" && cell?.question && frame.id === cell.id) {
@@ -123,8 +123,9 @@ async function execute(one) {
     enter(one);
     belljar.tools = toolsOf(one);
     const code = prepared(one);
-    // Wrapped in an object, because a promise returned by synchronous code is shown and not awaited.
-    const { value } = await run(one, code);
+    // Wrapped in an object, because a promise returned by synchronous code is shown and not awaited, unless it is that of a call.
+    const { value: given } = await run(one, code);
+    const value = one.called.has(given) ? await given : given;
     if (one.cancelled) return;
     if (code.hasValue && value !== undefined) {
       const forms = await formsOf(value);
@@ -300,9 +301,23 @@ function ask(prompt, password) {
   });
 }
 
+/** Returns the functions that code may call. The error for another one names them. */
 function toolsOf(one) {
   const names = Array.isArray(one.frame.tools) ? one.frame.tools : [];
-  return Object.freeze(Object.fromEntries(names.map((name) => [name, (given) => callTool(one, name, given)])));
+  const caller = (name) => (given) => {
+    const called = callTool(one, name, given);
+    one.called.add(called);
+    return called;
+  };
+  const tools = Object.freeze(Object.fromEntries(names.map((name) => [name, caller(name)])));
+  // What others look for in any object is no call.
+  const isOther = (name) => typeof name === "symbol" || name in tools || name === "then" || name === "toJSON";
+  return new Proxy(tools, {
+    get(_, name) {
+      if (isOther(name)) return tools[name];
+      throw new TypeError(names.length ? `this execution may not call ${JSON.stringify(name)}, but ${names.join(", ")}` : "this execution may call no tools");
+    },
+  });
 }
 
 async function callTool(one, name, given = {}) {

@@ -91,7 +91,16 @@ describe("life", () => {
     assert.equal((await failed("await belljar.tools.g()", { tools: ["g"] })).name, "ToolError");
     assert.equal((await failed("await belljar.tools.f([1])", { tools: ["f"] })).value, "f() takes its arguments by name, in an object");
     assert.match((await failed("await belljar.tools.f({ x: 'y'.repeat(300000) })", { tools: ["f"] })).value, /300008 bytes as JSON/);
-    assert.equal((await failed("belljar.tools.f()", {})).name, "TypeError");
+    const none = await failed("belljar.tools.f()", {});
+    assert.deepEqual([none.name, none.value], ["TypeError", "this execution may call no tools"]);
+    assert.equal((await failed("belljar.tools.nosuch({})", { tools: ["f", "g"] })).value, 'this execution may not call "nosuch", but f, g');
+    // As the last line, a call need not be awaited.
+    kernel.begin("belljar.tools.f({ x: 2 })", { tools: ["f"] });
+    assert.deepEqual((await kernel.end({ onTool })).json, { y: 3 });
+    assert.equal((await failed("belljar.tools.g()", { tools: ["g"] })).value, "no such city");
+    // Looking at them is no call.
+    kernel.begin("[JSON.stringify(belljar.tools), 'f' in belljar.tools, 'x' in belljar.tools, String(belljar.tools), await belljar.tools === belljar.tools]", { tools: ["f"] });
+    assert.deepEqual((await kernel.end()).json, ["{}", true, false, "[object Object]", true]);
     // One that is kept calls nothing in a later execution.
     kernel.begin("globalThis.kept = belljar.tools.f; 1", { tools: ["f"] });
     await kernel.end();

@@ -23,7 +23,7 @@ class _Tool:
 
     def __call__(self, *given, **arguments):
         if given:
-            raise TypeError(f"{self.__name__}() takes its arguments by name, such as {self.__name__}(code=…)")
+            raise TypeError(f"{self.__name__}() takes its arguments by name: {self.__name__}(NAME=VALUE)")
         return self._call(self.__name__, arguments)
 
     def __repr__(self):

@@ -30,8 +30,14 @@ struct Arguments {
 }
 
 pub(super) fn parse(arguments: &[u8]) -> Result<ToolCall> {
-    let given: Arguments = serde_json::from_slice(arguments)
-        .map_err(|error| KeeperError::field("arguments", error.to_string()))?;
+    let given: Arguments = serde_json::from_slice(arguments).map_err(|error| {
+        // Code has written no text in which there was a place.
+        let text = error.to_string();
+        KeeperError::field(
+            "arguments",
+            text.rsplit_once(" at line ").map_or(text.as_str(), |(reason, _)| reason),
+        )
+    })?;
     let content = |(path, content): (String, Value)| {
         let encoded = content
             .get("base64")
@@ -112,13 +118,16 @@ mod tests {
         );
         for (text, said) in [
             ("{}", "arguments: missing field `code`"),
-            (r#"{"code": "1", "key": "x"}"#, "arguments: unknown field `key`"),
+            (
+                r#"{"code": "1", "key": "x"}"#,
+                "arguments: unknown field `key`, expected one of `code`, `language`, `timeout`, `files`",
+            ),
             (r#"{"code": "1", "timeout": true}"#, "timeout"),
             (r#"{"code": "1", "files": {"a": 5}}"#, "files: \"a\": give a text"),
             (r#"{"code": "1", "files": {"a": {"base64": "?"}}}"#, "files: \"a\": give a text"),
         ] {
             let error = parse(text.as_bytes()).unwrap_err().to_string();
-            assert!(error.contains(said), "{text}: {error}");
+            assert!(error.contains(said) && !error.contains("line 1"), "{text}: {error}");
         }
     }
 }

@@ -1,5 +1,7 @@
 //! Calls of tools by code, which are calls of its caller like any other.
 
+use std::time::Duration;
+
 use belljar_engine::{CodeEvent, v1};
 use belljar_keeper::{Caller, CodeRequest, CodeTools, KeyChange, OnDisconnect, Run, RunEvent, ToolCall};
 use belljar_model::{Approval, ApprovalState, CodeExecution, CodeStatus, Role, SandboxState, ToolFile};
@@ -160,6 +162,15 @@ pub(crate) async fn callers_answer_functions(fixture: Fixture) {
     let (done, calls) = finish(&fixture, &agent, &id, run, answer).await;
     assert_eq!(printed(&done), "{'city': 'London'} no such thing NameError\n", "{done:?}");
     assert_eq!(calls, ["lookup", "fail", "calc"]);
+    // Nobody answers in time.
+    let tools = CodeTools { functions: names(&["lookup"]), ..CodeTools::default() };
+    let timeout = Some(Duration::from_millis(500));
+    let request = CodeRequest { tools, timeout, ..with_tools("import belljar\nbelljar.tools.lookup()", &[]) };
+    let (done, _) =
+        finish(&fixture, &agent, &id, fixture.keeper.stream_code(&agent, &id, request), |_| None).await;
+    assert_eq!(done.status, CodeStatus::TimedOut, "{done:?}");
+    let hint = done.hint.unwrap();
+    assert!(hint.ends_with("The time that its functions take to answer counts."), "{hint}");
 }
 
 /// What the key of the code may not do any more, its code does not do either.
