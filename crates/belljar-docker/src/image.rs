@@ -35,7 +35,8 @@ pub(crate) fn requested(
         Tree::Host => settings.image.clone().ok_or_else(|| {
             unsupported(
                 "image",
-                "none is given; give one, such as --image python:3.12-slim, or set engines.docker.image",
+                "none is given; give one, such as --image python:3.12-slim, or set engines.docker.image of a server, or \
+                 BELLJAR_ENGINES_DOCKER_IMAGE in the environment",
             )
         }),
         Tree::Template(_) | Tree::Bare => {

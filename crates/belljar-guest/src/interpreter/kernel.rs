@@ -253,8 +253,15 @@ impl Kernel {
             }
         }
         .map_err(|why| {
+            let advice = match language {
+                Language::Python if why.contains("ModuleNotFoundError: ") => {
+                    "; a part of Python's library is missing in the sandbox, as with python3-minimal: use an image or a template with \
+                     all of it, or install it with `apt-get install python3`"
+                }
+                _ => "",
+            };
             ConnectError::failed_precondition(format!(
-                "the {} interpreter cannot start: {why}",
+                "the {} interpreter cannot start: {why}{advice}",
                 language.name()
             ))
         })
@@ -372,9 +379,9 @@ impl Kernel {
                         output.extend(data.1);
                     }
                     output.drain(..output.len().saturating_sub(MAX_STARTUP_OUTPUT_BYTES));
-                    let output = String::from_utf8_lossy(output.make_contiguous()).trim().to_owned();
+                    let said = last_words(&String::from_utf8_lossy(output.make_contiguous()));
                     let how = self.describe_exit();
-                    return Err(if output.is_empty() { how } else { format!("{how}: {output}") });
+                    return Err(if said.is_empty() { how } else { format!("{how}: {said}") });
                 }
             }
         }
@@ -515,6 +522,21 @@ impl Kernel {
     }
 }
 
+/// Returns what an interpreter that did not start wrote last, in one line: of Python's traceback the error alone.
+fn last_words(output: &str) -> String {
+    let lines: Vec<&str> = output.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    let is_error = |line: &&&str| {
+        line.split_once(": ").is_some_and(|(name, _)| {
+            name.ends_with("Error")
+                && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._".contains(&byte))
+        })
+    };
+    match lines.last().filter(is_error) {
+        Some(line) => (*line).to_owned(),
+        None => lines.join(" / "),
+    }
+}
+
 /// Connection to a kernel.
 pub(super) struct Channel {
     pub(super) socket: UnixStream,
@@ -586,6 +608,23 @@ mod tests {
         let error = parse("co\u{1b}bol").unwrap_err();
         let message = error.message.unwrap();
         assert!(message.starts_with("language: \"co\\u{1b}bol\" has no interpreter"), "{message}");
+    }
+
+    #[test]
+    fn interpreters_that_do_not_start_say_why_in_one_line() {
+        for (output, expected) in [
+            ("", ""),
+            ("  \n", ""),
+            (
+                "Traceback (most recent call last):\n  File \"<stdin>\", line 3\nModuleNotFoundError: No module named 'shlex'\n",
+                "ModuleNotFoundError: No module named 'shlex'",
+            ),
+            ("x\nzmq.error.ZMQError: Address in use", "zmq.error.ZMQError: Address in use"),
+            ("Exception in thread main\n\tat A.b\n", "Exception in thread main / at A.b"),
+            ("sh: 1: node: not found\n", "sh: 1: node: not found"),
+        ] {
+            assert_eq!(last_words(output), expected);
+        }
     }
 
     #[test]

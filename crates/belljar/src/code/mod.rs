@@ -17,6 +17,7 @@ pub(crate) use place::server_request;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use anyhow::Context as _;
 use belljar_model::Language;
 use bytes::Bytes;
 
@@ -46,6 +47,7 @@ pub(crate) fn code(args: &CodeArgs) -> Result<u8, Quit> {
     let limit = args.timeout.as_deref().map(|text| values::time("timeout", text)).transpose()?;
     let request = PlaceRequest::from_code_args(args)?;
     let inputs = Inputs::find(&args.files, None)?;
+    make(&pictures)?;
     let is_terminal = rustix::termios::isatty(rustix::stdio::stdin());
     let form = if args.server.format() == Format::Json { Form::Json } else { Form::Plain };
     let code = match is_terminal {
@@ -153,6 +155,7 @@ pub(crate) fn rich(args: &RunArgs) -> Result<u8, Quit> {
     let life = limit.saturating_mul(u32::try_from(count).unwrap_or(u32::MAX));
     let (request, installation) = PlaceRequest::from_run_args(args, language, life, packages)?;
     let inputs = Inputs::find(&args.files, None)?;
+    make(&pictures)?;
     let form = if args.is_json() { Form::Json } else { Form::Plain };
     let runtime = runtime()?;
     let done = runtime.block_on(async {
@@ -181,14 +184,19 @@ pub(crate) fn rich(args: &RunArgs) -> Result<u8, Quit> {
     done
 }
 
-/// Returns the directory for pictures, which must exist.
+/// Returns the directory for pictures. One that does not exist is made before the run.
 fn directory(named: Option<&Path>) -> Result<PathBuf, Quit> {
     let Some(dir) = named else { return Ok(PathBuf::from(".")) };
     match std::fs::metadata(dir) {
         Ok(found) if found.is_dir() => Ok(dir.to_owned()),
         Ok(_) => Err(anyhow::anyhow!("out: {dir:?} is not a directory; give one for pictures").into()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(dir.to_owned()),
         Err(error) => Err(anyhow::Error::new(error).context(format!("out: cannot use {dir:?}")).into()),
     }
+}
+
+fn make(dir: &Path) -> Result<(), Quit> {
+    Ok(std::fs::create_dir_all(dir).with_context(|| format!("out: cannot create {dir:?}"))?)
 }
 
 /// Converts a time to milliseconds; `None` is 0.

@@ -52,7 +52,12 @@ fn cell_is_read_from_standard_input() {
     assert_eq!(home.feed(&format!("code --sandbox {id}"), b"'kept' in dir()").good(), "False\n");
     home.feed("code --sandbox none", b"1").refused(125, &["none"]);
     home.feed(&format!("code -l cobol --sandbox {id}"), b"1").refused(2, &["language", "cobol"]);
-    home.feed(&format!("code --sandbox {id} -o nowhere"), b"1").refused(125, &["out:", "nowhere"]);
+    assert_eq!(home.feed(&format!("code --sandbox {id} -o made/out"), b"1").good(), "1\n");
+    assert!(home.file("made/out").is_dir());
+    home.write("file", "");
+    for out in ["file", "file/out"] {
+        home.feed(&format!("code --sandbox {id} -o {out}"), b"1").refused(125, &["out:", out]);
+    }
     home.feed(&format!("code --sandbox {id} --template default"), b"1").refused(2, &["--template"]);
 }
 
@@ -130,10 +135,12 @@ fn rich_run_shows_or_saves_pictures() {
     assert_eq!((done.status, done.stdout.as_str()), (Some(0), "before\n'after'\n"), "{done:?}");
     assert!(done.stderr.contains("saved belljar-1.png"), "{done:?}");
     assert!(std::fs::read(home.file("belljar-1.png")).unwrap().starts_with(b"\x89PNG\r\n\x1a\n"));
-    std::fs::create_dir(home.file("out")).unwrap();
-    let done = home.run("run --rich -o out --engine local plot.py");
+    // The directory is made, unless something is refused before.
+    let done = home.run("run --rich -o new/out -l nosuch --engine local plot.py");
+    assert!(done.status == Some(2) && !home.file("new").exists(), "{done:?}");
+    let done = home.run("run --rich -o new/out --engine local plot.py");
     assert_eq!((done.status, done.stdout.as_str()), (Some(0), "before\n'after'\n"), "{done:?}");
-    assert!(home.file("out/belljar-1.png").exists());
+    assert!(home.file("new/out/belljar-1.png").exists());
     let result: Value = serde_json::from_str(&home.good("run --rich --json plot.py")).unwrap();
     assert_eq!(result["results"][0]["data"]["image/png"].as_str().map(str::trim_end), Some(PNG), "{result}");
     home.write("data.csv", "1,2\n");
