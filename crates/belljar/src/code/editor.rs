@@ -13,19 +13,19 @@ use rustyline::highlight::{CmdKind, Highlighter};
 use rustyline::hint::Hinter;
 use rustyline::history::MemHistory;
 use rustyline::validate::{ValidationContext, ValidationResult, Validator};
-use rustyline::{CompletionType, Config, Context, Helper};
+use rustyline::{
+    Cmd, CompletionType, ConditionalEventHandler, Config, Context, Event, EventContext, EventHandler, Helper,
+    KeyCode, KeyEvent, Modifiers, Movement, RepeatCount,
+};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use super::highlight::{highlight, keywords, words};
 use super::history::{self, History};
-use super::lexical::is_complete;
+use super::lexical::{INDENT, is_complete, next_indent};
 use super::session::MAX_CELL_BYTES;
 use crate::colour;
 use crate::message::{Quit, chain, say};
 use crate::signals::{self, Signals};
-
-/// Inserted by Tab at the beginning of a line.
-const INDENT: &str = "    ";
 
 /// Maximum number of words that are offered for completion at once.
 const MAX_CANDIDATES: usize = 200;
@@ -132,11 +132,18 @@ fn edit(
     prompts: &mpsc::Receiver<String>,
     results: &UnboundedSender<Result<Typed, ReadlineError>>,
 ) {
-    let config = Config::builder().auto_add_history(false).completion_type(CompletionType::List).build();
+    let config = Config::builder()
+        .auto_add_history(false)
+        .completion_type(CompletionType::List)
+        .indent_size(u8::try_from(INDENT.len()).unwrap_or(u8::MAX))
+        .build();
     let mut editor = match rustyline::Editor::<Typing, MemHistory>::with_history(config, MemHistory::new()) {
         Ok(editor) => editor,
         Err(error) => return drop(results.send(Err(error))),
     };
+    for (key, handler) in typing.handlers() {
+        editor.bind_sequence(key, handler);
+    }
     editor.set_helper(Some(typing));
     for cell in cells {
         let _ = editor.add_history_entry(cell);
@@ -176,6 +183,15 @@ impl Typing {
         Self { language: language.to_owned(), words, colour: colour::is_allowed(), is_short: Cell::new(true) }
     }
 
+    /// Returns what keys do besides what they do in all lines. Pasted text comes without keys.
+    fn handlers(&self) -> [(KeyEvent, EventHandler); 2] {
+        let enter = Box::new(IndentNext { language: self.language.clone() });
+        [
+            (KeyEvent(KeyCode::Enter, Modifiers::NONE), EventHandler::Conditional(enter)),
+            (KeyEvent(KeyCode::Backspace, Modifiers::NONE), EventHandler::Conditional(Box::new(Dedent))),
+        ]
+    }
+
     /// Remembers the words of a cell.
     fn learn(&mut self, cell: &str) {
         if cell.len() > MAX_CELL_BYTES {
@@ -205,6 +221,35 @@ impl Typing {
         let known = self.words.range(word.to_owned()..).take_while(|other| other.starts_with(word));
         found.extend(known.cloned());
         (start, found.into_iter().filter(|other| other != word).take(MAX_CANDIDATES).collect())
+    }
+}
+
+/// Indents the line that Enter begins.
+struct IndentNext {
+    language: String,
+}
+
+impl ConditionalEventHandler for IndentNext {
+    fn handle(&self, _: &Event, _: RepeatCount, _: bool, context: &EventContext<'_>) -> Option<Cmd> {
+        let line = context.line();
+        if context.pos() < line.len() || line.len() > MAX_CELL_BYTES {
+            return None;
+        }
+        Some(Cmd::Insert(1, format!("\n{}", next_indent(&self.language, line)?)))
+    }
+}
+
+/// Removes a level of indentation by Backspace.
+struct Dedent;
+
+impl ConditionalEventHandler for Dedent {
+    fn handle(&self, _: &Event, _: RepeatCount, _: bool, context: &EventContext<'_>) -> Option<Cmd> {
+        let (before, after) = context.line().split_at_checked(context.pos())?;
+        let indent = before.rsplit('\n').next()?;
+        let is_indent = indent.bytes().all(|byte| byte == b' ') && indent.len() % INDENT.len() == 0;
+        // The command takes all lines from this one on.
+        let is_last = !after.contains('\n');
+        (is_indent && !indent.is_empty() && is_last).then_some(Cmd::Dedent(Movement::WholeLine))
     }
 }
 

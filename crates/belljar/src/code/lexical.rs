@@ -10,23 +10,60 @@ pub(super) fn is_complete(language: &str, text: &str) -> bool {
             if text.starts_with("%%") {
                 return ends_blank;
             }
-            let (state, opens) = scan(text, rules);
+            let Scanned { state, opens, .. } = scan(text, rules);
             state == State::Closed && (!(opens || text.trim_start().starts_with('@')) || ends_blank)
         }
-        "bash" => {
-            let (state, _) = scan(text, rules);
-            state == State::Closed && !has_open_words(text)
-        }
-        "javascript" | "typescript" => scan(text, rules).0 == State::Closed,
+        "bash" => scan(text, rules).state == State::Closed && !has_open_words(text),
+        "javascript" | "typescript" => scan(text, rules).state == State::Closed,
         // The syntax of comments and quotes is not known for every language: a blank line ends the others.
-        _ => scan(text, rules).0 == State::Closed || ends_blank,
+        _ => scan(text, rules).state == State::Closed || ends_blank,
     }
+}
+
+/// One level of indentation.
+pub(super) const INDENT: &str = "    ";
+
+/// Statements of Python after which their block has nothing more.
+const LAST_OF_BLOCK: [&str; 5] = ["return", "pass", "break", "continue", "raise"];
+
+/// Returns the indentation of the line after this text, where Python has one: more after a line that opens a block or a bracket, less
+/// after a block's last statement, and none after a blank line.
+pub(super) fn next_indent(language: &str, text: &str) -> Option<String> {
+    let line = text.rsplit('\n').next().filter(|line| !line.trim().is_empty())?;
+    if language != "python" || is_complete(language, text) {
+        return None;
+    }
+    let Scanned { state, last, .. } = scan(text, rules(language));
+    let begin = line.trim_start();
+    let own = line.get(..line.len() - begin.len()).unwrap_or_default();
+    let word = begin.split(|letter: char| !letter.is_alphanumeric()).next().unwrap_or_default();
+    let indent = match (state, last) {
+        (State::Quoted, _) => return None,
+        (State::Closed, Some(':')) | (State::Open, Some('(' | '[' | '{')) => format!("{own}{INDENT}"),
+        (State::Closed, _) if LAST_OF_BLOCK.contains(&word) => {
+            own.strip_suffix(INDENT).unwrap_or_default().to_owned()
+        }
+        _ => own.to_owned(),
+    };
+    Some(indent).filter(|indent| !indent.is_empty())
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Closed,
+    /// A bracket is open, or the line goes on.
     Open,
+    /// A quote or a comment is open.
+    Quoted,
+}
+
+/// What quotes, brackets and comments say of a text.
+struct Scanned {
+    state: State,
+    /// Whether a line opened a block.
+    opens: bool,
+    /// The last letter of the last line that is no part of a comment, if there is one. A quote's is `"`.
+    last: Option<char>,
 }
 
 /// Returns the lexical rules of a language.
@@ -90,25 +127,26 @@ const SHELL: Rules = Rules {
     colon: false,
 };
 
-/// Scans quotes, brackets and comments. The second value is whether a line opened a block.
-fn scan(text: &str, rules: &Rules) -> (State, bool) {
+/// Scans quotes, brackets and comments.
+fn scan(text: &str, rules: &Rules) -> Scanned {
     let (mut depth, mut opens, mut rest) = (0_i64, false, text);
     let mut last = None;
+    let quoted = |opens| Scanned { state: State::Quoted, opens, last: None };
     while let Some(character) = rest.chars().next() {
         let step = |count: usize| rest.get(count..).unwrap_or_default();
         if let Some(quote) = rules.long.iter().find(|quote| rest.starts_with(**quote)) {
-            let Some(after) = after_quote(step(quote.len()), quote) else { return (State::Open, opens) };
+            let Some(after) = after_quote(step(quote.len()), quote) else { return quoted(opens) };
             (rest, last) = (after, Some('"'));
         } else if rules.short.contains(&character) {
             (rest, last) = (after_short_quote(step(1), character), Some('"'));
         } else if let Some((_, end)) = rules.block.filter(|(begin, _)| rest.starts_with(begin)) {
-            let Some((_, after)) = rest.split_once(end) else { return (State::Open, opens) };
+            let Some((_, after)) = rest.split_once(end) else { return quoted(opens) };
             rest = after;
         } else if rest.starts_with(rules.comment) {
             rest = rest.find('\n').map_or("", step);
         } else if let Some(after) = rest.strip_prefix("\\\n") {
             if after.is_empty() {
-                return (State::Open, opens);
+                return Scanned { state: State::Open, opens, last: None };
             }
             rest = after;
         } else {
@@ -125,7 +163,7 @@ fn scan(text: &str, rules: &Rules) -> (State, bool) {
     }
     opens |= rules.colon && depth <= 0 && last == Some(':');
     let is_open = depth > 0 || last == Some('\\');
-    (if is_open { State::Open } else { State::Closed }, opens)
+    Scanned { state: if is_open { State::Open } else { State::Closed }, opens, last }
 }
 
 /// Returns the text after the closing quote `end`, or from the end of the line on if there is none before it.
@@ -173,7 +211,35 @@ fn has_open_words(text: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::is_complete;
+    use super::{is_complete, next_indent};
+
+    #[test]
+    fn lines_of_python_are_indented() {
+        for (text, expected) in [
+            ("for a in b:", 4),
+            ("if x:  # why", 4),
+            ("def f():\n    if x:", 8),
+            ("def f():\n    x = 1", 4),
+            ("def f():\n    if x:\n        return 1", 4),
+            ("while x:\n    pass", 0),
+            ("f(", 4),
+            ("x = [\n    1,", 4),
+            ("f(a,", 0),
+            ("x = {'a':", 0),
+            ("@wraps", 0),
+            ("'''a:", 0),
+            ("if x:\n    y = '''a:", 0),
+            ("x = 1", 0),
+            ("d[1:2]", 0),
+            ("if x:\n    ", 0),
+            ("if x:\n    returned = 1", 4),
+            ("", 0),
+        ] {
+            let indent = next_indent("python", text).unwrap_or_default();
+            assert_eq!((indent.len(), indent.trim()), (expected, ""), "{text:?}");
+        }
+        assert_eq!(next_indent("javascript", "f({"), None);
+    }
 
     #[test]
     fn python_blocks_end_with_a_blank_line() {

@@ -225,10 +225,18 @@ fn session_edits_lines() {
     terminal.write("left('\u{3}");
     terminal.expect("\r\n");
     terminal.expect("In [4]: ");
+    // Lines of a block are indented, `pass` ends one, Backspace takes a level back, and a blank line ends the cell.
+    terminal
+        .write("for n in [1, 2]:\rif n > 1:\rpass\rprint('line' + str(n))\rif n > 1:\rprint('in' + 'ner')\r");
+    terminal.write("\u{7f}print('out' + 'er')\r\r");
+    for line in ["line1\r\n", "outer\r\n", "line2\r\n", "inner\r\n", "outer\r\n"] {
+        terminal.expect(line);
+    }
+    terminal.expect("In [5]: ");
     // An edited line: Home, and a letter before it.
     terminal.write("wice(4)\u{1}t\r");
-    terminal.expect("Out[4]: 8\r\n");
-    terminal.expect("In [5]: ");
+    terminal.expect("Out[5]: 8\r\n");
+    terminal.expect("In [6]: ");
     terminal.write(" secret = 1\rexit\r");
     assert_eq!(status(&mut terminal), Some(0));
     assert!(!terminal.is_raw());
