@@ -6399,9 +6399,12 @@ var Results = class {
   #count = 0;
   #wire;
   #id;
-  constructor(wire2, id) {
+  #token;
+  /** `token` is that of the marks in the streams; undefined if the guest knows none. */
+  constructor(wire2, id, token) {
     this.#wire = wire2;
     this.#id = id;
+    this.#token = token;
   }
   /** Sends a result. Returns whether it was accepted: at most 1,000 per execution. */
   send(forms, { main = false, metadata, display_id: displayId, update = false } = {}) {
@@ -6424,7 +6427,9 @@ var Results = class {
     if (displayId !== void 0) rest.display_id = String(displayId).slice(0, 256);
     if (update) rest.update = true;
     const hints = metadata === void 0 ? "" : this.#metadata(metadata);
-    this.#wire.send(`{"op":"result","id":${this.#id},"data":{${parts.join(",")}}${hints},${JSON.stringify(rest).slice(1)}`);
+    const frame = `{"op":"result","id":${this.#id},"data":{${parts.join(",")}}${hints},${JSON.stringify(rest).slice(1)}`;
+    if (main || this.#token === void 0) this.#wire.send(frame);
+    else this.#wire.sendMarked(frame, this.#token);
     return true;
   }
   #metadata(metadata) {
@@ -6764,9 +6769,31 @@ import fs2 from "node:fs";
 import net from "node:net";
 var MAX_FRAME = 32 * 1024 * 1024;
 var pause = new Int32Array(new SharedArrayBuffer(4));
+function writeWhole(fd, data2) {
+  let written = 0;
+  while (written < data2.length) {
+    try {
+      written += fs2.writeSync(fd, data2, written);
+    } catch (error) {
+      if (error.code === "EAGAIN") Atomics.wait(pause, 0, 0, 1);
+      else if (error.code !== "EINTR") return false;
+    }
+  }
+  return true;
+}
+function identify(fd) {
+  try {
+    const { dev, ino } = fs2.fstatSync(fd);
+    return `${dev}:${ino}`;
+  } catch {
+    return void 0;
+  }
+}
 var Wire = class {
   #fd;
   #chunks = Buffer.alloc(0);
+  #marks = 0;
+  #pipes = [1, 2].map((fd) => [fd, identify(fd)]);
   #onFrame;
   #onEnd;
   constructor(fd, onFrame2, onEnd) {
@@ -6785,15 +6812,16 @@ var Wire = class {
     const frame = Buffer.allocUnsafe(4 + body.length);
     frame.writeUInt32BE(body.length, 0);
     body.copy(frame, 4);
-    let sent = 0;
-    while (sent < frame.length) {
-      try {
-        sent += fs2.writeSync(this.#fd, frame, sent);
-      } catch (error) {
-        if (error.code === "EAGAIN") Atomics.wait(pause, 0, 0, 1);
-        else if (error.code !== "EINTR") return this.#onEnd();
-      }
+    if (!writeWhole(this.#fd, frame)) this.#onEnd();
+  }
+  /** Sends a frame of encoded JSON, and before it its mark to the pipes of the guest, wherever the code's output goes. */
+  sendMarked(json, token) {
+    this.#marks = this.#marks + 1 >>> 0;
+    const mark = Buffer.from(`${token}${this.#marks.toString(16).padStart(8, "0")}`);
+    for (const [fd, identity] of this.#pipes) {
+      if (identify(fd) === identity) writeWhole(fd, mark);
     }
+    this.send(`${json.slice(0, -1)},"mark":${this.#marks}}`);
   }
   /** Waits synchronously until frames have arrived, which are then handled as usual. */
   waitInPlace() {
@@ -6924,7 +6952,7 @@ async function execute(one) {
   one.count = count;
   nowRunning(count);
   one.name = `Cell [${count}]`;
-  one.results = new Results(wire, one.id);
+  one.results = new Results(wire, one.id, one.frame.mark);
   wire.send(JSON.stringify({ op: "started", id: one.id, count }));
   try {
     enter(one);
@@ -6936,7 +6964,7 @@ async function execute(one) {
     if (code.hasValue && value !== void 0) {
       const forms = await formsOf(value);
       if (one.cancelled) return;
-      one.results.send(forms, { main: true });
+      one.value = forms;
     }
   } catch (error) {
     if (one.cancelled) return;
@@ -7016,6 +7044,7 @@ function finish(one, status, failure, exiting = false) {
   nowRunning(0);
   one.cancelled = one.cancelled || status !== "ok" || exiting;
   leave(one);
+  if (one.value) one.results.send(one.value, { main: true });
   if (failure) {
     const fields = errorFields(failure.error, kernelUrl, maps);
     wire.send(JSON.stringify({ op: "error", id: one.id, ...fields }));

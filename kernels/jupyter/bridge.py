@@ -54,6 +54,14 @@ class Wire:
         self.socket = socket.socket(fileno=fd)
         self.socket.set_inheritable(False)
         self.buffer = bytearray()
+        self.marks = 0
+
+    def send_marked(self, frame, token):
+        """Writes one frame as `send` does, and before it its mark to the output streams."""
+        self.marks = (self.marks + 1) & 0xFFFFFFFF
+        for fd in (1, 2):
+            _write(fd, f"\x1e{token}{self.marks:08x}")
+        self.send({**frame, "mark": self.marks})
 
     def send(self, frame):
         """Writes one frame. Exits if the guest is gone."""
@@ -437,7 +445,7 @@ class Execution:
 
     def __init__(self, bridge, frame):
         """Sends the execution request."""
-        self.bridge, self.id = bridge, frame["id"]
+        self.bridge, self.id, self.token = bridge, frame["id"], frame.get("mark")
         self.is_interrupted = False
         self.has_error = False
         self.is_idle = False
@@ -525,7 +533,10 @@ class Execution:
             frame["update"] = True
         if cut:
             frame["cut"] = cut
-        self._send(frame)
+        if self.token is None:
+            self._send(frame)
+        else:
+            self.bridge.wire.send_marked({**frame, "id": self.id}, self.token)
 
     def _error(self, content):
         if self.has_error:

@@ -1500,6 +1500,7 @@ class Kernel:
         self.budget = Budget()
         self.loop = None
         self.answers = False
+        self.token = None
         self.calls = 0
         self._warned = False
         self._main_sent = False
@@ -1531,7 +1532,11 @@ class Kernel:
         cut = [plain(note)[:400] for note in notes[:16]] + cut
         if cut:
             frame["cut"] = cut[:32]
-        self.wire.send(frame)
+        # A value that ends the cell needs no mark: the guest reads all output before the end.
+        if self.current is None or self.token is None or (main and self.shell.shows_last()):
+            self.wire.send(frame)
+        else:
+            self.wire.send_marked(frame, self.token)
 
     def ask(self, prompt="", password=False):
         """`input()` and `getpass()`: a question to the client of the execution."""
@@ -1623,6 +1628,7 @@ class Kernel:
         self.budget = Budget()
         self._warned = self._main_sent = False
         self.answers = bool(request.get("input"))
+        self.token = request.get("mark")
         self.wire.send({"op": "started", "id": number, "count": self.shell.execution_count})
         place = Place()
         error = None
@@ -2489,6 +2495,7 @@ class Shell(interactiveshell.InteractiveShell):
         super().__init__(*args, **kwargs)
         self.configurables.append(InlineBackend(parent=self))
         self._first_transformers = self._transformers()
+        self._first_hooks = self._later_hooks()
         for name in ("exit", "quit"):
             self.user_ns[name] = self.user_ns_hidden[name] = _Leave(self)
         self.register_magic_function(self._pip, "line", "pip")
@@ -2536,6 +2543,15 @@ class Shell(interactiveshell.InteractiveShell):
         notes, self.notes = self.notes, []
         if self.sink is not None:
             self.sink(data, metadata, main, display_id, update, notes)
+
+    def shows_last(self):
+        """Reports whether nothing of the cell runs after its value is shown."""
+        has_hooks = self._later_hooks() != self._first_hooks
+        return self.depth == 1 and self.ast_node_interactivity.startswith("last_expr") and not has_hooks
+
+    def _later_hooks(self):
+        hooks = self.events.callbacks
+        return [*hooks.get("post_execute", ()), *hooks.get("post_run_cell", ())]
 
     def transform_cell(self, raw_cell):
         """Returns the cell as Python. Plain Python is not searched for magics line by line, which takes longer than to run it."""
@@ -2741,6 +2757,7 @@ SOURCES['streams'] = r'''"""Standard output and error of the code."""
 
 import io
 import os
+import select
 import sys
 
 # Streams created by the kernel: flushing them runs no user code.
@@ -2814,6 +2831,28 @@ def forget_descriptors():
         if _identify(copy) == identity:
             os.close(copy)
     _copies.clear()
+
+
+def write_mark(mark):
+    """Writes a mark to the pipes of the guest, wherever the code's output goes, after what is in them."""
+    for copy, identity in _copies.values():
+        if _identify(copy) == identity:
+            _write_whole(copy, mark)
+
+
+def _write_whole(fd, data):
+    """Writes a few bytes to a pipe, which takes them all or none."""
+    while True:
+        try:
+            return os.write(fd, data)
+        except BlockingIOError:
+            # A child process has made the pipe non-blocking, and it is full.
+            poll = select.poll()
+            poll.register(fd, select.POLLOUT)
+            poll.poll()
+        except OSError:
+            # The guest is gone.
+            return 0
 
 
 def repair_streams():
@@ -3278,6 +3317,8 @@ import signal
 import socket
 import threading
 
+from _belljar.streams import write_mark
+
 MAX_FRAME = 32 * 1024 * 1024
 
 
@@ -3373,6 +3414,7 @@ class Wire:
         self._lock = threading.Lock()
         self._interrupts = interrupts
         self._buffer = bytearray()
+        self._marks = 0
 
     def fileno(self):
         """Returns the descriptor's number."""
@@ -3397,23 +3439,32 @@ class Wire:
         """Writes one whole frame. Exits if the guest is gone."""
         if os.getpid() != self._pid:
             return
-        body = json.dumps(frame, ensure_ascii=False, allow_nan=False, separators=(",", ":"), check_circular=False)
-        self.send_text(body)
+        body = _encode(frame)
+        with self._interrupts, self._lock:
+            self._send(body)
 
-    def send_text(self, body):
-        """Writes one frame with encoded JSON."""
+    def send_marked(self, frame, token):
+        """Writes one frame as `send` does, and before it its mark to the code's streams."""
         if os.getpid() != self._pid:
             return
-        data = body.encode("utf-8", "backslashreplace")
-        data = len(data).to_bytes(4, "big") + data
+        body = _encode(frame)[:-1]
         with self._interrupts, self._lock:
+            self._marks += 1
+            number = self._marks & 0xFFFFFFFF
+            body += b',"mark":%d}' % number
             try:
-                if self._identify() != self._identity:
-                    os._exit(1)
-                self._socket.sendall(data)
-            except (OSError, ValueError):
-                # Closed by the guest, or by the code: no peer is left.
+                write_mark(f"\x1e{token}{number:08x}".encode())
+            finally:
+                self._send(body)
+
+    def _send(self, body):
+        try:
+            if self._identify() != self._identity:
                 os._exit(1)
+            self._socket.sendall(len(body).to_bytes(4, "big") + body)
+        except (OSError, ValueError):
+            # Closed by the guest, or by the code: no peer is left.
+            os._exit(1)
 
     def readable(self):
         """Reports whether input is available."""
@@ -3457,6 +3508,11 @@ class Wire:
             except ValueError:
                 os._exit(1)
         return frame if isinstance(frame, dict) else {}
+
+
+def _encode(frame):
+    body = json.dumps(frame, ensure_ascii=False, allow_nan=False, separators=(",", ":"), check_circular=False)
+    return body.encode("utf-8", "backslashreplace")
 
 
 def _number(digits):

@@ -115,6 +115,28 @@ pub(crate) fn tcp_table(data: &[u8]) {
     assert_eq!(guest::listening(&line), expected);
 }
 
+pub(crate) fn stream_marks(data: &[u8]) {
+    let mut input = Input(data);
+    let mut pieces = Vec::new();
+    while !input.is_empty() {
+        pieces.push(match input.byte() % 4 {
+            0 => format!("\x1e0123456789abcdef{:08x}", input.byte()).into_bytes(),
+            1 => b"\x1e0123456789abcdef00"[..usize::from(input.byte() % 20)].to_vec(),
+            _ => input.piece().to_vec(),
+        });
+    }
+    let whole = pieces.concat();
+    let output = guest::marked_output(&[&whole], false);
+    assert!(output.len() <= whole.len());
+    let length = usize::from(data.first().copied().unwrap_or_default()) + 1;
+    let parts: Vec<&[u8]> = whole.chunks(length).collect();
+    for parts in [vec![whole.as_slice()], parts] {
+        for waits in [false, true] {
+            assert_eq!(guest::marked_output(&parts, waits), output, "in parts of {length}, waits: {waits}");
+        }
+    }
+}
+
 pub(crate) fn guest_path(data: &[u8]) {
     let home = Path::new("/home/user");
     match guest::request_path(home, data) {

@@ -121,6 +121,8 @@ targets! {
     proc_stat in kernel;
     /// A line of `/proc/net/tcp`.
     tcp_table in kernel;
+    /// A stream of an interpreter, with marks.
+    stream_marks in kernel;
     /// The path in a request to the guest.
     guest_path in kernel;
     /// A tar to unpack, either raw or built entry by entry.

@@ -147,7 +147,7 @@ macro_rules! properties {
 properties! {
     spec_toml spec_json tool_file screening screening_query tool_patch size timeout cpus count word mount env mount_targets mount_policy policy_file language
     command_template script result_json event_json stream_output collector hint seccomp_policy launch_report
-    cgroup_tables cgroup_number proc_stat tcp_table guest_path archive_tar archive_zip glob guest_config message guest_frames guest_answer guest_run
+    cgroup_tables cgroup_number proc_stat tcp_table stream_marks guest_path archive_tar archive_zip glob guest_config message guest_frames guest_answer guest_run
     copy_out file_pair terminal_text users template_file dockerfile bundle_head oci_documents
     network_policy network_flag network_name dns_query client_hello request_head
     next_hop request_path redaction

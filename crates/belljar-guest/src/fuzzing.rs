@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use belljar_proto::v1;
 
 use crate::files::{archive, path};
-use crate::{ports, tree};
+use crate::{interpreter, ports, tree};
 
 /// A process as described by `/proc/PID/stat`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,6 +67,13 @@ pub fn shown_path(path: &[u8]) -> String {
 #[must_use]
 pub fn request_mode(bits: u32, default: u32) -> Option<u32> {
     path::mode(bits, default).ok().map(|mode| mode.as_raw_mode())
+}
+
+/// Returns the output of code in a stream that is read in these parts, and that has the marks of a kernel with the token
+/// `0123456789abcdef`. If it `waits`, the results arrive when they are waited for.
+#[must_use]
+pub fn marked_output(parts: &[&[u8]], waits: bool) -> Vec<u8> {
+    interpreter::marked_output(parts, waits)
 }
 
 /// Returns the listening port in a line of `/proc/net/tcp`.

@@ -117,7 +117,7 @@ async function execute(one) {
   one.count = count;
   nowRunning(count);
   one.name = `Cell [${count}]`;
-  one.results = new Results(wire, one.id);
+  one.results = new Results(wire, one.id, one.frame.mark);
   wire.send(JSON.stringify({ op: "started", id: one.id, count }));
   try {
     enter(one);
@@ -130,7 +130,8 @@ async function execute(one) {
     if (code.hasValue && value !== undefined) {
       const forms = await formsOf(value);
       if (one.cancelled) return;
-      one.results.send(forms, { main: true });
+      // Sent at the end, after what callbacks write until then.
+      one.value = forms;
     }
   } catch (error) {
     if (one.cancelled) return;
@@ -223,6 +224,7 @@ function finish(one, status, failure, exiting = false) {
   nowRunning(0);
   one.cancelled = one.cancelled || status !== "ok" || exiting;
   leave(one);
+  if (one.value) one.results.send(one.value, { main: true });
   if (failure) {
     const fields = errorFields(failure.error, kernelUrl, maps);
     wire.send(JSON.stringify({ op: "error", id: one.id, ...fields }));

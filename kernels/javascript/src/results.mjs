@@ -144,10 +144,13 @@ export class Results {
   #count = 0;
   #wire;
   #id;
+  #token;
 
-  constructor(wire, id) {
+  /** `token` is that of the marks in the streams; undefined if the guest knows none. */
+  constructor(wire, id, token) {
     this.#wire = wire;
     this.#id = id;
+    this.#token = token;
   }
 
   /** Sends a result. Returns whether it was accepted: at most 1,000 per execution. */
@@ -171,7 +174,10 @@ export class Results {
     if (displayId !== undefined) rest.display_id = String(displayId).slice(0, 256);
     if (update) rest.update = true;
     const hints = metadata === undefined ? "" : this.#metadata(metadata);
-    this.#wire.send(`{"op":"result","id":${this.#id},"data":{${parts.join(",")}}${hints},${JSON.stringify(rest).slice(1)}`);
+    const frame = `{"op":"result","id":${this.#id},"data":{${parts.join(",")}}${hints},${JSON.stringify(rest).slice(1)}`;
+    // No code runs between the value and the end, before which the guest reads all output.
+    if (main || this.#token === undefined) this.#wire.send(frame);
+    else this.#wire.sendMarked(frame, this.#token);
     return true;
   }
 

@@ -6,10 +6,36 @@ import net from "node:net";
 const MAX_FRAME = 32 * 1024 * 1024;
 const pause = new Int32Array(new SharedArrayBuffer(4));
 
+/** Writes all of a buffer, however long that takes; returns false if it cannot be. */
+function writeWhole(fd, data) {
+  let written = 0;
+  while (written < data.length) {
+    try {
+      written += fs.writeSync(fd, data, written);
+    } catch (error) {
+      if (error.code === "EAGAIN") Atomics.wait(pause, 0, 0, 1);
+      else if (error.code !== "EINTR") return false;
+    }
+  }
+  return true;
+}
+
+/** Returns what tells an open file from others; undefined for a closed one. */
+function identify(fd) {
+  try {
+    const { dev, ino } = fs.fstatSync(fd);
+    return `${dev}:${ino}`;
+  } catch {
+    return undefined;
+  }
+}
+
 /** The control socket. Writes are synchronous; reads are events, or synchronous while code waits. */
 export class Wire {
   #fd;
   #chunks = Buffer.alloc(0);
+  #marks = 0;
+  #pipes = [1, 2].map((fd) => [fd, identify(fd)]);
   #onFrame;
   #onEnd;
 
@@ -30,15 +56,17 @@ export class Wire {
     const frame = Buffer.allocUnsafe(4 + body.length);
     frame.writeUInt32BE(body.length, 0);
     body.copy(frame, 4);
-    let sent = 0;
-    while (sent < frame.length) {
-      try {
-        sent += fs.writeSync(this.#fd, frame, sent);
-      } catch (error) {
-        if (error.code === "EAGAIN") Atomics.wait(pause, 0, 0, 1);
-        else if (error.code !== "EINTR") return this.#onEnd();
-      }
+    if (!writeWhole(this.#fd, frame)) this.#onEnd();
+  }
+
+  /** Sends a frame of encoded JSON, and before it its mark to the pipes of the guest, wherever the code's output goes. */
+  sendMarked(json, token) {
+    this.#marks = (this.#marks + 1) >>> 0;
+    const mark = Buffer.from(`\x1e${token}${this.#marks.toString(16).padStart(8, "0")}`);
+    for (const [fd, identity] of this.#pipes) {
+      if (identify(fd) === identity) writeWhole(fd, mark);
     }
+    this.send(`${json.slice(0, -1)},"mark":${this.#marks}}`);
   }
 
   /** Waits synchronously until frames have arrived, which are then handled as usual. */

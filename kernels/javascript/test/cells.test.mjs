@@ -209,3 +209,34 @@ for (const [group, cells] of Object.entries(GROUPS)) {
     }
   });
 }
+
+describe("marks", () => {
+  let kernel;
+  before(async () => {
+    kernel = await Kernel.start();
+  });
+  after(() => kernel.stop());
+  const given = { mark: "0123456789abcdef" };
+  const mark = (one) => `\x1e${given.mark}${one.mark.toString(16).padStart(8, "0")}`;
+
+  test("results have marks in the streams, and the value has none", async () => {
+    const code = "console.log('a'); display(1); require('child_process').execSync('echo b', { stdio: 'inherit' }); console.error('c'); display(2); 3";
+    const got = await kernel.run(code, given);
+    const [first, second, main] = got.results;
+    assert.deepEqual([second.mark, main.mark], [first.mark + 1, undefined]);
+    assert.equal(got.stdout, `a\n${mark(first)}b\n${mark(second)}`);
+    assert.equal(got.stderr, `${mark(first)}c\n${mark(second)}`);
+    const plain = await kernel.run("display(1)");
+    assert.deepEqual([plain.stdout, plain.stderr, plain.results[0].mark], ["", "", undefined]);
+  });
+
+  test("the value comes after what callbacks have shown", async () => {
+    const got = await kernel.run("setImmediate(() => display('later')); 3", given);
+    assert.deepEqual(got.results.map((one) => one.data["text/plain"]), ["'later'", "3"]);
+  });
+
+  test("marks are not in what the code has put in the place of its streams", async () => {
+    const got = await kernel.run("fs.closeSync(1); fs.openSync('file', 'w+'); display(1); fs.readFileSync('file', 'utf8')", given);
+    assert.deepEqual([got.text, got.stdout, got.stderr], ["''", "", mark(got.results[0])]);
+  });
+});

@@ -33,6 +33,7 @@ class Kernel:
         self.budget = Budget()
         self.loop = None
         self.answers = False
+        self.token = None
         self.calls = 0
         self._warned = False
         self._main_sent = False
@@ -64,7 +65,11 @@ class Kernel:
         cut = [plain(note)[:400] for note in notes[:16]] + cut
         if cut:
             frame["cut"] = cut[:32]
-        self.wire.send(frame)
+        # A value that ends the cell needs no mark: the guest reads all output before the end.
+        if self.current is None or self.token is None or (main and self.shell.shows_last()):
+            self.wire.send(frame)
+        else:
+            self.wire.send_marked(frame, self.token)
 
     def ask(self, prompt="", password=False):
         """`input()` and `getpass()`: a question to the client of the execution."""
@@ -156,6 +161,7 @@ class Kernel:
         self.budget = Budget()
         self._warned = self._main_sent = False
         self.answers = bool(request.get("input"))
+        self.token = request.get("mark")
         self.wire.send({"op": "started", "id": number, "count": self.shell.execution_count})
         place = Place()
         error = None

@@ -255,6 +255,7 @@ class Shell(interactiveshell.InteractiveShell):
         super().__init__(*args, **kwargs)
         self.configurables.append(InlineBackend(parent=self))
         self._first_transformers = self._transformers()
+        self._first_hooks = self._later_hooks()
         for name in ("exit", "quit"):
             self.user_ns[name] = self.user_ns_hidden[name] = _Leave(self)
         self.register_magic_function(self._pip, "line", "pip")
@@ -302,6 +303,15 @@ class Shell(interactiveshell.InteractiveShell):
         notes, self.notes = self.notes, []
         if self.sink is not None:
             self.sink(data, metadata, main, display_id, update, notes)
+
+    def shows_last(self):
+        """Reports whether nothing of the cell runs after its value is shown."""
+        has_hooks = self._later_hooks() != self._first_hooks
+        return self.depth == 1 and self.ast_node_interactivity.startswith("last_expr") and not has_hooks
+
+    def _later_hooks(self):
+        hooks = self.events.callbacks
+        return [*hooks.get("post_execute", ()), *hooks.get("post_run_cell", ())]
 
     def transform_cell(self, raw_cell):
         """Returns the cell as Python. Plain Python is not searched for magics line by line, which takes longer than to run it."""

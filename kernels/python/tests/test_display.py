@@ -113,6 +113,38 @@ def test_order_of_output_and_results(kernel):
     kernel.printed()
 
 
+def _mark(number):
+    return f"\x1e0123456789abcdef{number:08x}"
+
+
+def test_results_have_marks_in_the_streams(kernel):
+    code = "import os, subprocess, sys\nprint('a')\ndisplay(1)\n_ = subprocess.run(['echo', 'b'])\nsys.stderr.write('c')\ndisplay(2)\n3"
+    outcome = kernel.run(code, mark="0123456789abcdef")
+    first, second, main = outcome.results
+    assert second["mark"] == first["mark"] + 1 and "mark" not in main
+    assert outcome.stdout == f"a\n{_mark(first['mark'])}b\n{_mark(second['mark'])}"
+    assert outcome.stderr == f"{_mark(first['mark'])}c{_mark(second['mark'])}"
+    # Not in what the code has put in their place.
+    code = "kept = os.dup(1)\nos.dup2(os.open('file', os.O_CREAT | os.O_RDWR), 1)\ndisplay(1)\nprint('x')\ndisplay(2)\nos.dup2(kept, 1)\nopen('file').read()"
+    outcome = kernel.run(code, mark="0123456789abcdef")
+    first, second, main = outcome.results
+    assert outcome.stdout == _mark(first["mark"]) + _mark(second["mark"]) and main["data"]["text/plain"] == "'x\\n'"
+    # A value that more code follows has one, and without a token there are none.
+    kernel.run("%config InteractiveShell.ast_node_interactivity = 'all'")
+    outcome = kernel.run("1\n2", mark="0123456789abcdef")
+    assert outcome.stdout == "".join(_mark(one["mark"]) for one in outcome.results)
+    kernel.run("%config InteractiveShell.ast_node_interactivity = 'last_expr'")
+    outcome = kernel.run("display(1)")
+    assert outcome.stdout == outcome.stderr == "" and "mark" not in outcome.results[0]
+
+
+def test_marks_of_threads_are_in_the_order_of_their_results(kernel):
+    code = "import threading\ndef work():\n    for n in range(100): display(n)\nall = [threading.Thread(target=work) for _ in range(4)]\nfor one in all: one.start()\nfor one in all: one.join()"
+    outcome = kernel.run(code, mark="0123456789abcdef")
+    marks = "".join(_mark(one["mark"]) for one in outcome.results)
+    assert len(outcome.results) == 400 and outcome.stdout == outcome.stderr == marks
+
+
 def test_only_one_main(kernel):
     outcome = kernel.run("import sys\nsys.displayhook(1)\nsys.displayhook(2)\n3")
     assert [one["main"] for one in outcome.results].count(True) == 1 and len(outcome.results) == 3

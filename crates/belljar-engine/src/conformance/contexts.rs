@@ -16,6 +16,8 @@ pub(super) const CASES: &[Case] = cases![
     context_keeps_state_and_displays_results [],
     context_survives_errors [],
     context_output_and_results_keep_their_order [],
+    context_threads_keep_their_order [],
+    context_forged_marks_delay_output_only [],
     context_executions_wait_their_turn [],
     contexts_run_concurrently [],
     context_environment_is_restored [],
@@ -218,30 +220,95 @@ async fn context_survives_errors(context: &Context) -> Checked {
     context.stop(sandbox).await
 }
 
-/// Output printed before a result arrives before it; later output may also arrive before it.
-async fn context_output_and_results_keep_their_order(context: &Context) -> Checked {
-    let sandbox = context.sandbox().await?;
-    let guest = sandbox.guest();
-    let text = "import subprocess\nfor n in range(20):\n    print('a', n)\n    display(n)\n    _ = subprocess.run(['echo', 'b', str(n)])\n    display(-n)\n1 / 0";
-    let mut execution = guest.execute_code(code(text)).await?;
-    let (mut seen, mut shown, mut is_complete) = (String::new(), 0, false);
+/// Runs code; returns its output and, in brackets, the plain text of its results, in their order.
+pub(super) async fn transcript(guest: &GuestClient, request: v1::ExecuteCodeRequest) -> Checked<String> {
+    let mut execution = guest.execute_code(request).await?;
+    let mut seen = String::new();
     while let Some(event) = within("an execution", EXECUTION_TIMEOUT, execution.next()).await?? {
         match event {
             CodeEvent::Output { data, .. } => seen.push_str(&String::from_utf8_lossy(&data)),
-            CodeEvent::Result(_) => {
-                let (letter, number) = (if shown % 2 == 0 { 'a' } else { 'b' }, shown / 2);
-                ensure!(
-                    seen.contains(&format!("{letter} {number}\n")),
-                    "result {shown} came before {letter} {number}"
-                );
-                shown += 1;
+            CodeEvent::Result(result) => {
+                let plain = result.data.iter().find(|form| form.mime == "text/plain");
+                let plain = plain.map(|form| String::from_utf8_lossy(&form.data)).unwrap_or_default();
+                seen.push_str(&format!("[{plain}]"));
             }
-            CodeEvent::Error(_) => is_complete = shown == 40,
+            CodeEvent::Error(error) => seen.push_str(&format!("[{}]", error.name)),
             _ => {}
         }
     }
-    ensure!(is_complete, "{shown} results before the error");
-    equal!(seen, (0..20).map(|n| format!("a {n}\nb {n}\n")).collect::<String>());
+    Ok(seen)
+}
+
+/// Output comes before the results that were displayed after it, and after those that were displayed before it.
+async fn context_output_and_results_keep_their_order(context: &Context) -> Checked {
+    let sandbox = context.sandbox().await?;
+    let guest = sandbox.guest();
+    let python = "import subprocess, sys
+for n in range(100):
+    print('a', n)
+    display(n)
+    if n % 10 == 0: _ = subprocess.run(['echo', 'b', str(n)])
+    else: print('b', n, file=sys.stderr if n % 3 == 0 else sys.stdout)
+    display(-n)
+1 / 0";
+    let expected: String = (0..100).map(|n| format!("a {n}\n[{n}]b {n}\n[{}]", -n)).collect();
+    equal!(transcript(guest, code(python)).await?, format!("{expected}[ZeroDivisionError]"));
+    // A value that is not the last code of its cell, and output after it.
+    let text = "get_ipython().ast_node_interactivity = 'all'\nfor n in range(20):\n    print(n)\n    n\nprint('end')";
+    let expected: String = (0..20).map(|n| format!("{n}\n[{n}]")).collect();
+    run(guest, text.split_once('\n').map_or("", |(first, _)| first)).await?;
+    equal!(transcript(guest, code(text)).await?, format!("{expected}end\n"));
+    run(guest, "get_ipython().ast_node_interactivity = 'last_expr'").await?;
+    // Wherever the code's own output goes.
+    let text = "import os\nkept = os.dup(1)\nos.dup2(os.open('file', os.O_CREAT | os.O_WRONLY), 1)\nprint('file')\ndisplay(1)\nos.dup2(kept, 1)\nprint('back')\ndisplay(2)\nprint(open('file').read(), end='')";
+    equal!(transcript(guest, code(text)).await?, "[1]back\n[2]file\n");
+    context.stop(sandbox).await
+}
+
+/// Each thread's output and results keep their order, also while the main thread waits for input.
+async fn context_threads_keep_their_order(context: &Context) -> Checked {
+    let sandbox = context.sandbox().await?;
+    let guest = sandbox.guest();
+    let text = "import threading
+def work(name):
+    for n in range(50):
+        print(f'{name}a{n}\\n', end='')
+        display(f'{name}{n}')
+        print(f'{name}b{n}\\n', end='')
+threads = [threading.Thread(target=work, args=(name,)) for name in 'xyz']
+for thread in threads: thread.start()
+for thread in threads: thread.join()";
+    let seen = transcript(guest, code(text)).await?.replace(['[', ']', '\''], " ");
+    for name in ["x", "y", "z"] {
+        let of_thread: Vec<_> = seen.split_whitespace().filter(|word| word.starts_with(name)).collect();
+        let expected: Vec<_> = (0..50)
+            .flat_map(|n| [format!("{name}a{n}"), format!("{name}{n}"), format!("{name}b{n}")])
+            .collect();
+        equal!(of_thread, expected);
+    }
+    context.stop(sandbox).await
+}
+
+/// Code that writes marks itself, which announce results that never come, harms nothing.
+async fn context_forged_marks_delay_output_only(context: &Context) -> Checked {
+    let sandbox = context.sandbox().await?;
+    let guest = sandbox.guest();
+    let forge = "import os, sys
+def forge(n):
+    frame = sys._getframe()
+    while not hasattr(frame.f_locals.get('self'), 'token'): frame = frame.f_back
+    os.write(1, f'\\x1e{frame.f_locals[\"self\"].token}{n:08x}'.encode())";
+    run(guest, forge).await?;
+    let text = "forge(0xffffffff)\nprint('held')\ndisplay(1)\nprint('end')\nfor n in range(1000): forge(n)";
+    let done = run(guest, text).await?;
+    equal!((done.text().as_str(), done.results.len(), done.end()), ("held\nend", 1, (OK, PRESERVED)));
+    let text = "print('a')\ndisplay(1)\nprint('b')";
+    equal!(transcript(guest, code(text)).await?, "a\n[1]b\n");
+    // Its output fills the pipe behind the mark, until it is interrupted.
+    let text = "forge(0xffffffff)\nwhile True: print('x' * 1000)";
+    equal!(execute(guest, with_timeout(text, 500, 60_000)).await?.end(), (TIMED_OUT, PRESERVED));
+    equal!(run(guest, "6 * 7").await?.value(), "42");
+    check_usable(&sandbox).await?;
     context.stop(sandbox).await
 }
 
@@ -859,6 +926,17 @@ async fn context_of_javascript(context: &Context) -> Checked {
     let done = run("const x = 21; null.y").await?;
     equal!((done.error(), done.end()), ("TypeError", (ERROR, PRESERVED)));
     equal!(run("x").await?.value(), "21");
+    let text = "for (let n = 0; n < 100; n++) {
+        console.log('a', n); display(n);
+        if (n % 10 === 0) require('child_process').spawnSync('echo', ['b', `${n}`], { stdio: 'inherit' });
+        else (n % 3 === 0 ? console.error : console.log)('b', n);
+        display(-n);
+    }
+    throw new RangeError()";
+    let expected: String = (0..100)
+        .map(|n| format!("a {n}\n[{n}]b {n}\n[{}]", if n == 0 { "-0".to_owned() } else { (-n).to_string() }))
+        .collect();
+    equal!(transcript(guest, js(text)).await?, format!("{expected}[RangeError]"));
     let execution = start_until_here(guest, js("console.log('here'); while (true) {}")).await?;
     guest.interrupt_context("javascript").await?;
     let (ended, _) = collect_rest(execution).await?;

@@ -5,7 +5,7 @@ use belljar_proto::{ErrorCode, v1};
 use super::case::{Case, Checked, Stop, cases, ensure, equal};
 use super::context::Context;
 use super::contexts::{
-    Done, ERROR, INTERRUPTED, LOST, OK, PRESERVED, code, collect_rest, execute, start_until_here,
+    Done, ERROR, INTERRUPTED, LOST, OK, PRESERVED, code, collect_rest, execute, start_until_here, transcript,
 };
 use super::processes::expect_refused;
 use super::program::variable;
@@ -58,6 +58,9 @@ async fn context_of_a_jupyter_kernel(context: &Context) -> Checked {
     let done = run("print('so'); x * 2 + 2").await?;
     equal!((done.value().as_str(), done.text().as_str(), done.end()), ("42", "so", (OK, PRESERVED)));
     equal!(run("1 / 0").await?.error(), "ZeroDivisionError");
+    let text = "for n in range(100):\n    print('a', n)\n    display(n)";
+    let expected: String = (0..100).map(|n| format!("a {n}\n[{n}]")).collect();
+    equal!(transcript(guest, py(text)).await?, expected);
     let execution =
         start_until_here(guest, py("print('here', flush=True)\nimport time\ntime.sleep(1000)")).await?;
     guest.interrupt_context("jupyter:python3").await?;
@@ -85,6 +88,11 @@ async fn context_of_r(context: &Context) -> Checked {
     equal!(run("x <- 20").await?.end(), (OK, PRESERVED));
     let done = run("cat('so\\n'); x * 2 + 2").await?;
     equal!((shown(&done).as_str(), done.text().as_str(), done.end()), ("[1] 42", "so", (OK, PRESERVED)));
+    // The kernel itself collects the output of an expression.
+    let text: String =
+        (0..50).map(|n| format!("cat('a', {n}, '\\n')\nIRdisplay::display_text('{n}')\n")).collect();
+    let expected: String = (0..50).map(|n| format!("a {n} \n[{n}]")).collect();
+    equal!(transcript(guest, in_language("r", &text)).await?, expected);
     let done = run("stop('no')").await?;
     equal!(done.end(), (ERROR, PRESERVED));
     let message = done.error.as_ref().map(|error| error.value.clone()).unwrap_or_default();

@@ -13,6 +13,7 @@ use super::calls::ToolCalls;
 use super::context::{Context, Control, Interpreter, QueueTicket};
 use super::frame::{self, KernelMessage, ResultBudget};
 use super::kernel::{Kernel, KernelEvent};
+use super::marks::Until;
 use super::outlet::{Delivered, Events, Outlet};
 use crate::clock;
 use crate::guest::Guest;
@@ -199,7 +200,7 @@ impl<'a> Execution<'a> {
     }
 
     async fn run(mut self, mut controls: mpsc::Receiver<Control>) -> v1::CodeEnded {
-        let frame = frame::execute(self.id, &self.job.code, &self.job.request);
+        let frame = frame::execute(self.id, &self.job.code, self.kernel.token(), &self.job.request);
         self.send(&frame).await;
         loop {
             match self.process_messages() {
@@ -294,6 +295,8 @@ impl<'a> Execution<'a> {
             self.kill(why, reason.to_owned());
         } else if stop.next_interrupt <= now {
             stop.next_interrupt = now + INTERRUPT_INTERVAL;
+            // The code may be blocked by its own output, behind a mark that it has forged.
+            self.kernel.stop_waiting();
             self.signal();
         }
     }
@@ -389,8 +392,8 @@ impl<'a> Execution<'a> {
         self.outlet.push(event(v1::Output { stream: stream.into(), offset, data, ..Default::default() }));
     }
 
-    fn drain(&mut self) {
-        for (index, data) in self.kernel.drain() {
+    fn drain(&mut self, until: Until) {
+        for (index, data) in self.kernel.drain(until) {
             self.output(index, data);
         }
     }
@@ -400,23 +403,26 @@ impl<'a> Execution<'a> {
         while self.outlet.is_empty() {
             let Some(message) = self.kernel.next_message()? else { return Ok(None) };
             match message {
-                KernelMessage::Result { id, result } if id == self.id => {
-                    self.drain();
-                    if let Some(result) = self.budget.apply(*result) {
-                        self.push_result(result);
+                KernelMessage::Result { id, mark, result } => {
+                    if id == self.id {
+                        self.drain(Until::Mark);
+                        if let Some(result) = self.budget.apply(*result) {
+                            self.push_result(result);
+                        }
                     }
+                    self.kernel.release(mark);
                 }
                 KernelMessage::Error { id, error } if id == self.id => {
-                    self.drain();
+                    self.drain(Until::Mark);
                     self.outlet.push(event(error));
                 }
                 KernelMessage::Input { id, request } if id == self.id && self.job.request.allow_input => {
-                    self.drain();
+                    self.drain(Until::Mark);
                     self.context.set_awaits_input(true);
                     self.outlet.push(event(request));
                 }
                 KernelMessage::Tool { id, call, name, arguments } if id == self.id => {
-                    self.drain();
+                    self.drain(Until::Mark);
                     match arguments.and_then(|arguments| self.calls.begin(call, name, arguments)) {
                         Ok(called) => {
                             let of_tool = self.job.request.tools.contains(&called.name);
@@ -431,7 +437,7 @@ impl<'a> Execution<'a> {
                     }
                 }
                 KernelMessage::Done { id, status, exiting } if id == self.id => {
-                    self.drain();
+                    self.drain(Until::End);
                     return Ok(Some((status, exiting)));
                 }
                 // Messages of an earlier execution, or without effect.
@@ -537,7 +543,7 @@ impl<'a> Execution<'a> {
                 Err(_) => break,
             }
         }
-        self.drain();
+        self.drain(Until::End);
         self.flush(controls).await;
         if let (Some((status, exiting)), None) = (done, &self.killed) {
             return self.finish(status, exiting, controls).await;

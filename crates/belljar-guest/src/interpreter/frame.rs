@@ -11,6 +11,7 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 use self::lazy::{FirstForms, FirstTexts, ValidJson};
+use super::marks::Token;
 
 /// Maximum size of a frame, in bytes.
 const MAX_FRAME_BYTES: usize = 32 << 20;
@@ -56,8 +57,10 @@ pub(super) enum KernelMessage {
     Failed {
         message: String,
     },
+    /// A result, with the number of its marks in the streams; 0 if there are none.
     Result {
         id: u64,
+        mark: u32,
         result: Box<v1::CodeResult>,
     },
     Error {
@@ -105,6 +108,8 @@ struct Raw<'a> {
     message: String,
     #[serde(default)]
     main: bool,
+    #[serde(default)]
+    mark: u32,
     #[serde(borrow)]
     data: Option<&'a RawValue>,
     #[serde(borrow)]
@@ -173,7 +178,7 @@ impl Raw<'_> {
             "ready" => KernelMessage::Ready { version: truncate(self.version, MAX_VERSION_BYTES) },
             "born" => KernelMessage::Born { pid: self.pid },
             "failed" => KernelMessage::Failed { message: truncate(self.message, MAX_MESSAGE_BYTES) },
-            "result" => KernelMessage::Result { id, result: Box::new(self.result()?) },
+            "result" => KernelMessage::Result { id, mark: self.mark, result: Box::new(self.result()?) },
             "error" => {
                 let error = v1::CodeError {
                     name: truncate(self.name, MAX_NAME_BYTES),
@@ -378,9 +383,11 @@ fn encode(text: &str) -> Vec<u8> {
     [length.to_be_bytes().as_slice(), text.as_bytes()].concat()
 }
 
-/// Encodes the request to run code.
-pub(super) fn execute(id: u64, code: &str, request: &v1::ExecuteCodeRequest) -> Vec<u8> {
-    let mut message = json!({"op": "execute", "id": id, "code": code, "input": request.allow_input});
+/// Encodes the request to run code, with the token of the kernel's marks.
+pub(super) fn execute(id: u64, code: &str, token: &Token, request: &v1::ExecuteCodeRequest) -> Vec<u8> {
+    let mut message = json!({
+        "op": "execute", "id": id, "code": code, "mark": token.as_str(), "input": request.allow_input,
+    });
     let text = |bytes: &Bytes| String::from_utf8_lossy(bytes).into_owned();
     if !request.env.is_empty() {
         let env: Map<String, Value> =
@@ -491,7 +498,7 @@ mod tests {
             "text/plain": "2", "image/png": "aGk=", "application/json": {"a": [1]}, "image/svg+xml": "<svg/>",
             "image/jpeg": "%%%", "text/html": 7, "bad\nname": "x", "": "y",
         }});
-        let Ok(Some(KernelMessage::Result { id: 3, result })) = read(&text.to_string()) else { panic!() };
+        let Ok(Some(KernelMessage::Result { id: 3, result, .. })) = read(&text.to_string()) else { panic!() };
         let mut forms: Vec<_> =
             result.data.iter().map(|form| (form.mime.as_str(), form.data.as_ref())).collect();
         forms.sort_unstable();

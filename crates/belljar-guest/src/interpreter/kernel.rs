@@ -17,6 +17,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::net::UnixStream;
 
 use super::frame::{Frames, KernelMessage, truncate};
+use super::marks::{MarkedStream, Token, Until};
 use crate::guest::Guest;
 use crate::process::{NewProcess, Process, Stdin};
 use belljar_linux::Spawned;
@@ -189,6 +190,8 @@ pub(super) struct Kernel {
     streams: [AsyncFd<OwnedFd>; 2],
     /// Memory for reading the streams.
     buffers: [Vec<u8>; 2],
+    /// What was read of the streams and waits.
+    marked: [MarkedStream; 2],
     /// Processor time at the end of the last execution, in microseconds.
     pub(super) cpu_us: Option<u64>,
     /// True while the stream has writers.
@@ -337,6 +340,7 @@ impl Kernel {
         process.change(|state| state.logs.iter_mut().for_each(crate::output::OutputLog::close));
         tokio::spawn(crate::start::finish(Arc::clone(guest), Arc::clone(&process)));
         let Channel { socket, frames, streams } = channel;
+        let token = Token::random();
         Self {
             process,
             version: String::new(),
@@ -345,6 +349,7 @@ impl Kernel {
             frames,
             streams,
             buffers: [read_buffer(), read_buffer()],
+            marked: [MarkedStream::new(token), MarkedStream::new(token)],
             cpu_us: None,
             open: [true; 2],
             control_open: true,
@@ -375,7 +380,7 @@ impl Kernel {
                             return Err(message);
                         }
                     }
-                    for data in self.drain() {
+                    for data in self.drain(Until::End) {
                         output.extend(data.1);
                     }
                     output.drain(..output.len().saturating_sub(MAX_STARTUP_OUTPUT_BYTES));
@@ -396,10 +401,16 @@ impl Kernel {
         if !self.process.is_running() {
             return KernelEvent::Ended;
         }
+        for (index, marked) in self.marked.iter_mut().enumerate() {
+            if let Some(data) = marked.take(Until::Mark) {
+                return KernelEvent::Output(index, data);
+            }
+        }
+        let reads = [0, 1].map(|index| self.open[index] && !self.marked[index].is_waiting());
         let [first, second] = &mut self.buffers;
         tokio::select! {
-            data = read(&self.streams[0], first), if self.open[0] => self.output_event(0, data),
-            data = read(&self.streams[1], second), if self.open[1] => self.output_event(1, data),
+            data = read(&self.streams[0], first), if reads[0] => self.output_event(0, data),
+            data = read(&self.streams[1], second), if reads[1] => self.output_event(1, data),
             more = receive(&self.socket, &mut self.frames), if self.control_open => {
                 // User code has closed it: the end of the execution will never be reported.
                 self.control_open = more;
@@ -410,13 +421,13 @@ impl Kernel {
     }
 
     fn output_event(&mut self, index: usize, data: Option<Bytes>) -> KernelEvent {
-        match data {
-            Some(data) => KernelEvent::Output(index, data),
-            None => {
-                self.open[index] = false;
-                KernelEvent::Nothing
-            }
-        }
+        let Some(data) = data else {
+            self.open[index] = false;
+            return KernelEvent::Nothing;
+        };
+        self.marked[index].push(data);
+        let output = self.marked[index].take(Until::Mark);
+        output.map_or(KernelEvent::Nothing, |data| KernelEvent::Output(index, data))
     }
 
     /// Reports whether the interpreter has closed its control socket.
@@ -440,23 +451,43 @@ impl Kernel {
         }
     }
 
-    /// Reads the data available in the pipes.
-    pub(super) fn drain(&mut self) -> Vec<(usize, Bytes)> {
+    /// Returns what the kernel's marks in its streams contain.
+    pub(super) const fn token(&self) -> &Token {
+        self.marked[0].token()
+    }
+
+    /// Releases the output that waits for a result, as if that had arrived.
+    pub(super) fn stop_waiting(&mut self) {
+        self.marked.iter_mut().for_each(MarkedStream::stop_waiting);
+    }
+
+    /// Releases the output that waits for a result, which has now arrived.
+    pub(super) fn release(&mut self, number: u32) {
+        self.marked.iter_mut().for_each(|marked| marked.release(number));
+    }
+
+    /// Reads the data available in the pipes, and returns the output.
+    pub(super) fn drain(&mut self, until: Until) -> Vec<(usize, Bytes)> {
         let mut all = Vec::new();
         let mut buffer = read_buffer();
-        for index in [0, 1] {
+        for (index, marked) in self.marked.iter_mut().enumerate() {
+            all.extend(std::iter::from_fn(|| marked.take(until)).map(|data| (index, data)));
             let available = rustix::io::ioctl_fionread(&self.streams[index]).unwrap_or(0);
             let mut left = usize::try_from(available).unwrap_or(0);
-            while left > 0 && self.open[index] {
+            while (left > 0 || marked.is_within_mark()) && self.open[index] && !marked.is_waiting() {
                 match read_some(self.streams[index].get_ref(), &mut buffer) {
                     Ok(Some(data)) => {
                         left = left.saturating_sub(data.len());
-                        all.push((index, data));
+                        marked.push(data);
+                        all.extend(std::iter::from_fn(|| marked.take(until)).map(|data| (index, data)));
                     }
                     Err(Errno::INTR) => {}
                     Ok(None) => self.open[index] = false,
                     Err(_) => break,
                 }
+            }
+            if until == Until::End {
+                all.extend(marked.take_rest().map(|data| (index, data)));
             }
         }
         all

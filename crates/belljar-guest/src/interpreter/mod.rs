@@ -15,6 +15,7 @@ mod context;
 mod execution;
 mod frame;
 mod kernel;
+mod marks;
 mod outlet;
 mod shell;
 mod warm;
@@ -33,6 +34,8 @@ use tokio::sync::mpsc;
 
 use self::context::Context;
 use self::kernel::Language;
+#[cfg(feature = "fuzzing")]
+pub(crate) use self::marks::marked_output;
 pub(crate) use self::warm::{Spare, prepare_spare};
 use crate::guest::Guest;
 use crate::service::Service;
