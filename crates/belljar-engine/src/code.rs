@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use belljar_model::{
     CodeContext, CodeError, CodeExecution, CodeResult, CodeStatus, HintReader, LimitEvents, Outcome,
-    SandboxSpec, Survival, signal_text,
+    SandboxSpec, Survival, Written, signal_text,
 };
 use belljar_proto::v1;
 
@@ -29,6 +29,7 @@ pub struct CodeCollector {
     started: Option<v1::CodeStarted>,
     stdout: Collector,
     stderr: Collector,
+    written: Written,
     results: Vec<CodeResult>,
     error: Option<CodeError>,
 }
@@ -41,6 +42,7 @@ impl CodeCollector {
             started: None,
             stdout: Collector::new(keep, None),
             stderr: Collector::new(keep, None),
+            written: Written::default(),
             results: Vec::new(),
             error: None,
         }
@@ -50,9 +52,17 @@ impl CodeCollector {
     pub fn push(&mut self, event: &CodeEvent) {
         match event {
             CodeEvent::Started(started) => self.started = Some(started.clone()),
-            CodeEvent::Output { stream: v1::Stream::STREAM_STDERR, data, .. } => self.stderr.push(data),
-            CodeEvent::Output { data, .. } => self.stdout.push(data),
-            CodeEvent::Result(result) => self.results.push(to_result(result)),
+            CodeEvent::Output { stream: v1::Stream::STREAM_STDERR, data, .. } => {
+                self.stderr.push(data);
+                self.written.stderr += data.len() as u64;
+            }
+            CodeEvent::Output { data, .. } => {
+                self.stdout.push(data);
+                self.written.stdout += data.len() as u64;
+            }
+            CodeEvent::Result(result) => {
+                self.results.push(CodeResult { after: Some(self.written), ..to_result(result) });
+            }
             CodeEvent::Error(error) => self.error = Some(to_error(error)),
             CodeEvent::InputRequested(_) | CodeEvent::ToolCalled(_) | CodeEvent::Ended(_) => {}
         }

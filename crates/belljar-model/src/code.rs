@@ -127,6 +127,18 @@ pub struct CodeResult {
     /// Forms that are missing or shortened, a sentence each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cut: Vec<String>,
+    /// What the code had written before it; missing in a stream of events, which come in order.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after: Option<Written>,
+}
+
+/// Number of bytes that code has written to each stream.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Written {
+    /// To standard output.
+    pub stdout: u64,
+    /// To standard error.
+    pub stderr: u64,
 }
 
 /// Encoding of a form of a result in JSON.

@@ -50,8 +50,8 @@ pub use approval::{ApprovalState, BudgetScope};
 pub use checks::{Approval, Screening};
 pub use chunks::{Chunk, Chunks};
 pub use code::{
-    CodeContext, CodeError, CodeExecution, CodeResult, CodeStatus, MimeForm, Survival, signal_number,
-    signal_text,
+    CodeContext, CodeError, CodeExecution, CodeResult, CodeStatus, MimeForm, Survival, Written,
+    signal_number, signal_text,
 };
 pub use docker_settings::DockerSettings;
 pub use encoding::Encoding;

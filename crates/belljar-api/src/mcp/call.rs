@@ -31,6 +31,7 @@ use crate::api::Shared;
 use crate::extract::parse_json;
 use crate::guard::Held;
 use crate::problem::{Code, Problem};
+use crate::stream::KeptOutput;
 
 /// Maximum number of bytes of each output stream in an answer; of longer output, head and tail are kept.
 /// Source: docs/spec.md; held by `mcp::long_output_is_cut`.
@@ -337,15 +338,8 @@ impl Sessions {
 
 /// Converts output to text for a model; of omitted bytes, their number is in between.
 pub(super) fn output_text(output: &StreamOutput) -> String {
-    let bytes = output.decode().unwrap_or_default();
-    let omitted = output.omitted_bytes();
-    if omitted == 0 {
-        return String::from_utf8_lossy(&bytes).into_owned();
-    }
-    let head = usize::try_from(output.kept_head_bytes).unwrap_or(usize::MAX).min(bytes.len());
-    let (head, tail) = bytes.split_at(head);
-    let (head, tail) = (String::from_utf8_lossy(head), String::from_utf8_lossy(tail));
-    format!("{head}\n[{omitted} bytes left out]\n{tail}")
+    let kept = KeptOutput::from(output);
+    kept.text(0..kept.total)
 }
 
 /// The built-in tools of a profile.

@@ -5,7 +5,7 @@ use axum::response::sse::Event;
 use axum::response::{IntoResponse as _, Response};
 use belljar_engine::{CodeEvent, code, v1};
 use belljar_keeper::{Caller, MAX_CODE_BYTES, Run, RunEvent, StepEnd};
-use belljar_model::CodeExecution;
+use belljar_model::{CodeExecution, CodeResult, Written};
 use bytes::Bytes;
 use http::HeaderMap;
 use serde::Serialize;
@@ -20,7 +20,7 @@ use crate::api::Shared;
 use crate::extract::{Auth, Id, IdempotentJson, Json};
 use crate::guard::StreamSlot;
 use crate::problem::Problem;
-use crate::stream::{Pieces, event, events, problem_event};
+use crate::stream::{KeptOutput, Pieces, event, events, problem_event};
 
 /// Maximum length of a request body, in bytes: code whose every byte takes two in JSON, and 1 MiB for the rest.
 const MAX_BODY_BYTES: usize = 2 * MAX_CODE_BYTES + (1 << 20);
@@ -154,20 +154,28 @@ fn stream_events(
 fn replay(done: &CodeExecution) -> Vec<Event> {
     let mut pieces = Pieces::default();
     let mut all = Vec::new();
-    for (stream, output) in
-        [(v1::Stream::STREAM_STDOUT, &done.stdout), (v1::Stream::STREAM_STDERR, &done.stderr)]
-    {
-        let kept = output.decode().unwrap_or_default();
-        let head = usize::try_from(output.kept_head_bytes).unwrap_or(usize::MAX).min(kept.len());
-        let (head, tail) = kept.split_at(head);
-        let tail_at = output.total_bytes.saturating_sub(output.kept_tail_bytes);
-        for (offset, part) in [(0, head), (tail_at, tail)] {
-            let whole = pieces.push(stream, offset, &Bytes::copy_from_slice(part));
-            all.extend(whole.into_iter().map(|(name, piece)| event(name, &piece)));
+    let (stdout, stderr) = (KeptOutput::from(&done.stdout), KeptOutput::from(&done.stderr));
+    let mut from = Written::default();
+    let mut write = |all: &mut Vec<Event>, to: Written| {
+        for (stream, kept, part) in [
+            (v1::Stream::STREAM_STDOUT, &stdout, from.stdout..to.stdout),
+            (v1::Stream::STREAM_STDERR, &stderr, from.stderr..to.stderr),
+        ] {
+            for (offset, data) in kept.parts(&part).into_iter().filter(|(_, data)| !data.is_empty()) {
+                let whole = pieces.push(stream, offset, &Bytes::copy_from_slice(data));
+                all.extend(whole.into_iter().map(|(name, piece)| event(name, &piece)));
+            }
         }
+        all.extend(pieces.finish().into_iter().map(|(name, piece)| event(name, &piece)));
+        from = to;
+    };
+    for result in &done.results {
+        if let Some(to) = result.after {
+            write(&mut all, to);
+        }
+        all.push(event("result", &ResultBody::from(CodeResult { after: None, ..result.clone() })));
     }
-    all.extend(pieces.finish().into_iter().map(|(name, piece)| event(name, &piece)));
-    all.extend(done.results.iter().map(|result| event("result", &ResultBody::from(result.clone()))));
+    write(&mut all, Written { stdout: stdout.total, stderr: stderr.total });
     all.extend(done.error.iter().map(|error| event("error", &CodeErrorBody::from(error.clone()))));
     all
 }

@@ -535,7 +535,7 @@ async fn client_disconnect_is_audited(fixture: Fixture) {
 async fn idempotent_code_runs_once(fixture: Fixture) {
     let Some((user, id)) = python(&fixture).await else { return };
     code(&user, &id, "runs = 0").await;
-    let body = json!({"code": "runs += 1\nprint('out')\nruns"});
+    let body = json!({"code": "runs += 1\nprint('out')\ndisplay(1)\nprint('more')\nruns"});
     let request = |accept: &str| {
         let request =
             user.request("POST", &format!("/v1/sandboxes/{id}/code")).header("idempotency-key", "k1");
@@ -545,9 +545,12 @@ async fn idempotent_code_runs_once(fixture: Fixture) {
     let first = user.send_request(request("application/json")).await;
     let again = user.send_request(request("application/json")).await;
     assert_eq!((first.status.as_u16(), first.json()), (200, again.json()));
+    let after = |index: usize| first.json()["results"][index]["after"].clone();
+    assert_eq!((after(0), after(1)), (json!({"stdout": 4, "stderr": 0}), json!({"stdout": 9, "stderr": 0})));
     let events = user.events(request("text/event-stream")).await.rest().await;
     let names: Vec<&str> = events.iter().map(|(name, _)| name.as_str()).collect();
-    assert_eq!(names, ["stdout", "result", "ended"], "{events:?}");
+    assert_eq!(names, ["stdout", "result", "stdout", "result", "ended"], "{events:?}");
+    assert_eq!((&events[2].1["offset"], &events[2].1["data"]), (&json!(4), &json!("more\n")));
     assert_eq!(plain(&code(&user, &id, "runs").await), "1");
 }
 

@@ -354,14 +354,19 @@ class Both:
     def _repr_mimebundle_(self, **kwargs):
         png = base64.b64encode(b'\\x89PNG\\r\\n\\x1a\\n' + b'\\0' * 8).decode()
         return {'image/png': png, 'application/vnd.belljar.chart.v1+json': {'type': 'line'}, 'text/plain': 'Both'}
+print('before')
 display(Both())
+print('after')
 6 * 7
 ";
     let done = call(&user, "run_code", json!({ "code": code })).await;
     let types: Vec<_> =
         done["content"].as_array().unwrap().iter().map(|block| block["type"].as_str().unwrap()).collect();
-    assert_eq!(types, ["text", "resource", "image", "text"], "{done}");
-    assert!(texts(&done).starts_with("Both\n42"), "{done}");
+    assert_eq!(types, ["text", "resource", "image", "text", "text"], "{done}");
+    assert_eq!(
+        (&done["content"][0]["text"], &done["content"][3]["text"]),
+        (&json!("before\nBoth"), &json!("after\n42"))
+    );
     let results = &done["structuredContent"]["results"];
     assert_eq!(results[0]["json"]["application/vnd.belljar.chart.v1+json"]["type"], "line");
     assert_eq!((&results[1]["main"], &results[1]["text"]), (&json!(true), &json!("42")));

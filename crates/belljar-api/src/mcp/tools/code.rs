@@ -6,17 +6,17 @@ use belljar_engine::{CodeEvent, v1};
 use belljar_keeper::{
     CallAnswer, CodeCall, CodeRequest, CodeTools, KeeperError, OnDisconnect, Run, RunEvent, StepEnd,
 };
-use belljar_model::{CodeExecution, CodeResult, CodeStatus, MimeForm, Survival};
+use belljar_model::{CodeExecution, CodeResult, CodeStatus, MimeForm, Survival, Written};
 use bytes::Bytes;
 use rmcp::model::{ContentBlock, ResourceContents};
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
-use crate::mcp::call::{Call, HINT_READER, Hints, MAX_OUTPUT_BYTES, Place, Reply, Tool, output_text};
+use crate::mcp::call::{Call, HINT_READER, Hints, MAX_OUTPUT_BYTES, Place, Reply, Tool};
 use crate::problem::Problem;
 use crate::rest::types::time;
-use crate::stream::Pieces;
+use crate::stream::{KeptOutput, Pieces};
 
 /// MIME types that clients show as pictures.
 const PICTURES: [&str; 4] = ["image/png", "image/jpeg", "image/gif", "image/webp"];
@@ -296,15 +296,24 @@ pub(super) async fn report(call: &Call, pieces: &mut Pieces, stream: v1::Stream,
 
 /// Converts the result of code.
 pub(crate) fn to_reply(place: &Place, done: CodeExecution) -> Reply<CodeOutput> {
-    let (stdout, stderr) = (output_text(&done.stdout), output_text(&done.stderr));
+    let (stdout, stderr) = (KeptOutput::from(&done.stdout), KeptOutput::from(&done.stderr));
     let is_error = done.status != CodeStatus::Ok;
-    let mut text = join_lines([stdout.as_str(), stderr.as_str()]);
-    let mut media = Vec::new();
+    // In the order of the code: a text for what was written and shown, up to a picture or chart.
+    let (mut content, mut text, mut from) = (Vec::new(), String::new(), Written::default());
     for (index, result) in done.results.iter().enumerate() {
         let uri = format!("belljar://{}/executions/{}/results/{index}", place.id, done.execution);
         let (shown, blocks) = to_content(result, &uri);
-        text = join_lines([text.as_str(), shown.as_deref().unwrap_or_default()]);
-        media.extend(blocks);
+        let to = result.after.unwrap_or(from);
+        let written = [stdout.text(from.stdout..to.stdout), stderr.text(from.stderr..to.stderr)];
+        from = to;
+        let parts = [text.as_str(), &written[0], &written[1], shown.as_deref().unwrap_or_default()];
+        text = join_lines(parts);
+        if !blocks.is_empty() {
+            content.extend(
+                Some(std::mem::take(&mut text)).filter(|text| !text.is_empty()).map(ContentBlock::text),
+            );
+            content.extend(blocks);
+        }
     }
     let error = done.error.map(|error| RaisedError {
         name: error.name,
@@ -314,14 +323,19 @@ pub(crate) fn to_reply(place: &Place, done: CodeExecution) -> Reply<CodeOutput> 
     let ended = is_error.then(|| format!("[{}]", done.status.as_str()));
     let parts = [
         Some(text),
+        Some(stdout.text(from.stdout..stdout.total)),
+        Some(stderr.text(from.stderr..stderr.total)),
         error.as_ref().map(|error| error.traceback.clone()),
         ended.filter(|_| error.is_none()),
         done.reason.clone(),
         done.hint.clone(),
     ];
     let text = join_lines(parts.iter().flatten().map(String::as_str));
-    let mut content = vec![ContentBlock::text(if text.is_empty() { "[no output]".to_owned() } else { text })];
-    content.extend(media);
+    if !text.is_empty() {
+        content.push(ContentBlock::text(text));
+    } else if content.is_empty() {
+        content.push(ContentBlock::text("[no output]"));
+    }
     content.extend(place.note());
     let output = CodeOutput {
         sandbox: place.id.clone(),
@@ -329,8 +343,8 @@ pub(crate) fn to_reply(place: &Place, done: CodeExecution) -> Reply<CodeOutput> 
         status: done.status.as_str().to_owned(),
         language: done.language,
         context: done.context,
-        stdout,
-        stderr,
+        stdout: stdout.text(0..stdout.total),
+        stderr: stderr.text(0..stderr.total),
         results: done.results.into_iter().map(to_shown).collect(),
         error,
         state: done.state.as_str().to_owned(),

@@ -4,7 +4,9 @@ use belljar_engine::v1;
 use belljar_keeper::{
     CallAnswer, CodeCall, CodeRequest, CodeStep, CodeTools, Idempotency, NewContext, OnDisconnect, StepEnd,
 };
-use belljar_model::{ByteSize, CodeContext, CodeError, CodeExecution, CodeResult, Scalar, milliseconds};
+use belljar_model::{
+    ByteSize, CodeContext, CodeError, CodeExecution, CodeResult, Scalar, Written, milliseconds,
+};
 use bytes::Bytes;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
@@ -374,12 +376,26 @@ pub(crate) struct ResultBody {
     /// Notes on formats that are missing or truncated because they were too large, a sentence each.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     cut: Vec<String>,
+    /// What the code had written before it. Not in events, which are in order.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    after: Option<WrittenBody>,
+}
+
+/// Number of bytes that code has written to each stream.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Written)]
+struct WrittenBody {
+    /// To standard output.
+    stdout: u64,
+    /// To standard error.
+    stderr: u64,
 }
 
 impl From<CodeResult> for ResultBody {
     fn from(result: CodeResult) -> Self {
-        let CodeResult { main, data, metadata, display_id, update, cut } = result;
-        Self { main, data, metadata, display_id, update, cut }
+        let CodeResult { main, data, metadata, display_id, update, cut, after } = result;
+        let after = after.map(|Written { stdout, stderr }| WrittenBody { stdout, stderr });
+        Self { main, data, metadata, display_id, update, cut, after }
     }
 }
 
