@@ -45,6 +45,8 @@ pub enum FileOperation {
     Read,
     /// Writing.
     Write,
+    /// Packing a directory with everything in it.
+    Archive,
 }
 
 /// A file opened by its signature.
@@ -283,7 +285,7 @@ impl Keeper {
         self.issue(caller, id, Scope::Port(port), expires).await
     }
 
-    /// Issues a token for one file.
+    /// Issues a token for one file or directory.
     ///
     /// # Errors
     /// As [`Keeper::sandbox_token`]; fails if the path is empty or too long.
@@ -302,6 +304,7 @@ impl Keeper {
         let scope = match operation {
             FileOperation::Read => Scope::ReadFile(path.to_vec()),
             FileOperation::Write => Scope::WriteFile(path.to_vec()),
+            FileOperation::Archive => Scope::PackDirectory(path.to_vec()),
         };
         self.issue(caller, id, scope, expires).await
     }
@@ -320,6 +323,7 @@ impl Keeper {
             Scope::Port(_) => "port",
             Scope::ReadFile(_) => "file.read",
             Scope::WriteFile(_) => "file.write",
+            Scope::PackDirectory(_) => "file.archive",
         };
         let token = Token {
             sandbox: entry.id.clone(),
@@ -405,6 +409,7 @@ impl Keeper {
         let (path, operation) = match token.scope {
             Scope::ReadFile(path) => (path, FileOperation::Read),
             Scope::WriteFile(path) => (path, FileOperation::Write),
+            Scope::PackDirectory(path) => (path, FileOperation::Archive),
             Scope::Sandbox | Scope::Port(_) => return Err(missing()),
         };
         let entered = self.enter(&caller, token.sandbox.as_str()).await?;

@@ -40,6 +40,8 @@ pub(crate) enum Scope {
     ReadFile(Vec<u8>),
     /// Writing one file.
     WriteFile(Vec<u8>),
+    /// Packing one directory.
+    PackDirectory(Vec<u8>),
 }
 
 /// Issuer and verifier of tokens.
@@ -95,6 +97,7 @@ impl Token {
             Scope::Port(port) => (1, &port.to_be_bytes()),
             Scope::ReadFile(path) => (2, path),
             Scope::WriteFile(path) => (3, path),
+            Scope::PackDirectory(path) => (4, path),
         };
         bytes.push(kind);
         let key = self.key.as_bytes().get(..255).unwrap_or(self.key.as_bytes());
@@ -115,6 +118,7 @@ impl Token {
             1 => Scope::Port(u16::from_be_bytes(rest.try_into().ok()?)),
             2 => Scope::ReadFile(rest.to_vec()),
             3 => Scope::WriteFile(rest.to_vec()),
+            4 => Scope::PackDirectory(rest.to_vec()),
             _ => return None,
         };
         Some(Self {
@@ -136,6 +140,7 @@ mod tests {
             Scope::Port(8000),
             Scope::ReadFile(b"a.csv".to_vec()),
             Scope::WriteFile(b"a.csv".to_vec()),
+            Scope::PackDirectory(b"a.csv".to_vec()),
             Scope::ReadFile(Vec::new()),
         ];
         let token = |scope| Token {

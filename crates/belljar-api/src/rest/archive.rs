@@ -5,6 +5,8 @@ use axum::extract::State;
 use axum::response::Response;
 use belljar_engine::{Pack, v1};
 use belljar_keeper::operation::Unpack;
+use belljar_keeper::{Caller, Entered};
+use bytes::Bytes;
 use futures::StreamExt as _;
 use http::{HeaderValue, header};
 use serde::{Deserialize, Serialize};
@@ -14,6 +16,7 @@ use super::disposition;
 use super::types::parse_path;
 use crate::api::Shared;
 use crate::extract::{Auth, Id, Query, RawBody};
+use crate::guard::StreamSlot;
 use crate::problem::Problem;
 
 /// Maximum length of a packed archive: 1 TiB. The content of a sandbox is bounded by its disk, but holes in files are
@@ -56,15 +59,27 @@ pub(super) async fn pack(
     Query(query): Query<PackQuery>,
 ) -> Result<Response, Problem> {
     let path = parse_path(query.path, query.path_base64.as_deref(), Some("."))?;
-    let (format, kind, ending) = match query.format.unwrap_or(PackFormat::Tar) {
+    let slot = shared.streams.take(&caller)?;
+    let entered = shared.keeper.enter(&caller, &id).await?;
+    send_archive(&shared, &caller, slot, &entered, path, query.format.unwrap_or(PackFormat::Tar)).await
+}
+
+/// Streams the archive of a directory as a response.
+pub(super) async fn send_archive(
+    shared: &Shared,
+    caller: &Caller,
+    slot: StreamSlot,
+    entered: &Entered,
+    path: Bytes,
+    format: PackFormat,
+) -> Result<Response, Problem> {
+    let (format, kind, ending) = match format {
         PackFormat::Tar => (v1::ArchiveFormat::ARCHIVE_FORMAT_TAR, "application/x-tar", ".tar"),
         PackFormat::TarGzip => (v1::ArchiveFormat::ARCHIVE_FORMAT_TAR_GZIP, "application/gzip", ".tar.gz"),
     };
-    let slot = shared.streams.take(&caller)?;
     let request = v1::PackRequest { base: path.clone(), format: format.into(), ..Default::default() };
     let pack = Pack { request, max_bytes: MAX_ARCHIVE_BYTES };
-    let mut archive = shared.keeper.begin(&caller, &id, pack).await?;
-    let id = archive.sandbox().id().clone();
+    let mut archive = shared.keeper.begin_in(caller, entered, pack).await?;
     let stream = async_stream::stream! {
         while let Some(piece) = archive.next().await.transpose() {
             let failed = piece.is_err();
@@ -79,7 +94,7 @@ pub(super) async fn pack(
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
     headers.insert(
         header::CONTENT_DISPOSITION,
-        disposition::attachment(&archive_name(&path, id.as_str(), ending)),
+        disposition::attachment(&archive_name(&path, entered.id().as_str(), ending)),
     );
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("private, no-cache"));

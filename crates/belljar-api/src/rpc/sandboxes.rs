@@ -350,8 +350,9 @@ impl v1::Sandboxes for Sandboxes {
         let operation = match convert::parse_enum("operation", request.operation).map_err(problem)? {
             v1::SignedOperation::SIGNED_OPERATION_READ => FileOperation::Read,
             v1::SignedOperation::SIGNED_OPERATION_WRITE => FileOperation::Write,
+            v1::SignedOperation::SIGNED_OPERATION_ARCHIVE => FileOperation::Archive,
             v1::SignedOperation::SIGNED_OPERATION_UNSPECIFIED => {
-                return Err(call.field("operation", "it is missing; give READ or WRITE"));
+                return Err(call.field("operation", "it is missing; give READ, WRITE or ARCHIVE"));
             }
         };
         let expires = convert::span("expires", &request.expires).map_err(problem)?.unwrap_or(DEFAULT_EXPIRY);

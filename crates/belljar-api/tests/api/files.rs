@@ -377,7 +377,7 @@ async fn signed_links_open_one_file(fixture: Fixture) {
             path.to_owned()
         }
     };
-    let (write, read) = (sign("write").await, sign("read").await);
+    let (write, read, archive) = (sign("write").await, sign("read").await, sign("archive").await);
     let written = stranger.put(&write, "signed").await;
     assert_eq!(written.status, 200, "{written:?}");
     let found = stranger.get(&read).await;
@@ -390,6 +390,14 @@ async fn signed_links_open_one_file(fixture: Fixture) {
         .await;
     assert_eq!((part.status.as_u16(), part.text()), (206, "si"));
     stranger.put(&read, "x").await.refused(401, "unauthenticated", None);
+    stranger.put(&archive, "x").await.refused(401, "unauthenticated", None);
+    sh(&user, &id, "rm s.txt; mkdir s.txt; echo packed > s.txt/a").await;
+    let packed = stranger.get(&archive).await;
+    assert_eq!(
+        (packed.status.as_u16(), packed.header("content-disposition"), packed.header("content-type")),
+        (200, "attachment; filename=\"s.txt.tar.gz\"", "application/gzip")
+    );
+    assert_eq!(packed.body[..2], [0x1f, 0x8b]);
     stranger.get(&write).await.refused(401, "unauthenticated", None);
     let mut forged = read.clone();
     forged.pop();
