@@ -442,7 +442,7 @@ describe("every screen in both themes", () => {
       await page.locator(".modes").waitFor();
       await look("NetworkEdit");
       await visit(page, "Tools");
-      const card = page.locator("li.card", { has: page.getByText("analyse", { exact: true }) });
+      const card = page.locator(".cards li", { has: page.getByText("analyse", { exact: true }) });
       await card.getByRole("button", { name: "Dry test" }).click();
       await card.locator(".diff").waitFor();
       await card.getByRole("button", { name: "Change" }).click();

@@ -189,3 +189,23 @@ test("a directory of 1,500 files is a list of its own height", () =>
     await visit(page, "Now");
     await admin("DELETE", `/v1/sandboxes/${id}`);
   }));
+
+test("of 150 tools those in view are in the page, and one that is opened stays", () =>
+  withPage(browser, server.url, async (page) => {
+    const names = [...Array(150).keys()].map((at) => `tool-${String(at).padStart(3, "0")}`);
+    for (const name of names) await admin("POST", "/v1/tools", { name, description: `Does ${name}.`, languages: ["python"] });
+    await signIn(page, server.url, server.key);
+    await visit(page, "Tools");
+    const tools = page.getByRole("list", { name: "Tools" }).locator("> li:not(.room)");
+    await page.getByText("Does tool-000.").waitFor();
+    assert.ok((await tools.count()) < MAX_ROWS, `${await tools.count()}`);
+    await tools.first().getByRole("button", { name: "Dry test" }).click();
+    await tools.first().locator(".cm-content").waitFor();
+    await eventually("the end", async () => {
+      await atEnd(page);
+      return page.getByText("Does tool-149.").isVisible();
+    });
+    assert.ok((await tools.count()) < MAX_ROWS, `${await tools.count()}`);
+    assert.equal(await tools.first().getByRole("button", { name: "Dry test" }).getAttribute("aria-expanded"), "true");
+    for (const name of names) await admin("DELETE", `/v1/tools/${name}`);
+  }));

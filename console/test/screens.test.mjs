@@ -112,6 +112,29 @@ inPage("a denial becomes the narrowest rule by one click, and secrets keep their
   await admin("DELETE", `/v1/sandboxes/${id}`);
 });
 
+inPage("a denial that hosts and rules do not decide is not said to be allowed now", async (page) => {
+  const network = { mode: "whitelist", allow: ["named.example", "other.example"], deny: ["198.41.0.4/32"] };
+  const { id } = await admin("POST", "/v1/sandboxes", { timeout: "10m", network });
+  // Names that resolve to such addresses, as the log has them.
+  const denied = [
+    { host: "named.example", address: "203.0.113.80", rule: "always denied: 203.0.113.0/24", reason: "203.0.113.80:443 is denied in every mode" },
+    { host: "named.example", address: "198.41.0.4", rule: "deny: 198.41.0.4/32", reason: "198.41.0.4:443 is denied by a rule" },
+    { host: "other.example", rule: "not in the requests of this host", reason: "GET /x is in no rule" },
+    { host: "other.example", address: "198.41.0.5", rule: "not in the allow list", reason: "it was not allowed then" },
+  ];
+  const records = denied.map((one, at) => ({ number: at + 1, at: new Date().toISOString(), event: "connection", flow: at, port: 443, allowed: false, ...one }));
+  await page.route("**/network/log?*", (route) => route.fulfill({ contentType: "text/event-stream", body: records.map((one) => `event: network\ndata: ${JSON.stringify(one)}\n\n`).join("") }));
+  await signIn(page, server.url, server.key);
+  await page.goto(`${server.url}/console#/sandbox/${id}/network`);
+  const rows = page.getByRole("region", { name: "Decisions" }).locator("tbody tr");
+  await rows.first().getByText("it was not allowed then").waitFor();
+  await rows.first().getByText("The policy in force allows it now.").waitFor();
+  assert.equal(await rows.count(), denied.length);
+  assert.equal(await page.getByText("The policy in force allows it now.").count(), 1);
+  assert.equal(await page.getByRole("button", { name: /^Allow / }).count(), 0);
+  await admin("DELETE", `/v1/sandboxes/${id}`);
+});
+
 inPage("copies are the same run", async (page) => {
   const directory = await mkdtemp(join(tmpdir(), "belljar-copies-"));
   try {
@@ -235,7 +258,7 @@ inPage("an edit of a tool keeps its rule, and versions are compared", async (pag
   await admin("POST", "/v1/tools", definition);
   await signIn(page, server.url, server.key);
   await visit(page, "Tools");
-  const card = page.locator("li.card", { has: page.getByText("an3", { exact: true }) });
+  const card = page.locator(".cards li", { has: page.getByText("an3", { exact: true }) });
   await card.getByText("waits on a high risk").waitFor();
   await card.getByText(/memory 600 MiB.*Network: pip/).waitFor();
   await card.getByRole("button", { name: "Change" }).click();
@@ -297,12 +320,15 @@ inPage("a template is built with its log, and an image is pulled, shown and remo
   await image.fill(`${images.host}/team/missing`);
   await page.getByRole("button", { name: "Pull" }).click();
   await page.getByRole("alert").filter({ hasText: "team/missing" }).waitFor();
+  assert.ok(!(await page.getByRole("alert").innerText()).startsWith("base"));
   await image.fill(`${images.host}/team/tiny:1.0`);
   await page.getByRole("button", { name: "Pull" }).click();
   await page.getByText("/team/tiny:1.0 is there").waitFor();
   const region = page.locator("section", { has: page.getByRole("heading", { name: "Images" }) });
   await region.getByRole("button", { name: "Details" }).click();
   await region.getByText("GREETING").waitFor();
+  const { image: config } = (await admin("GET", "/v1/templates")).templates.find((one) => one.image);
+  await region.getByText(config.digest, { exact: true }).waitFor();
   await region.getByRole("button", { name: "Remove" }).click();
   await page.getByRole("dialog").getByRole("button", { name: "Remove" }).click();
   await page.getByText("No image was pulled.").waitFor();
@@ -316,7 +342,7 @@ inPage("a key's role, rule and expiry are changed", async (page) => {
   const form = page.getByRole("form", { name: "Change changing" });
   await form.getByLabel("Role").selectOption("read");
   await form.getByLabel("Approval by another person").selectOption("on-risk");
-  await form.getByLabel(/^Valid from now on/).fill("soon");
+  await form.getByLabel(/^New time from now/).fill("soon");
   await form.getByRole("button", { name: "Save" }).click();
   await form.getByRole("alert").waitFor();
   await form.getByLabel("without end").check();
@@ -325,6 +351,48 @@ inPage("a key's role, rule and expiry are changed", async (page) => {
   const key = (await admin("GET", "/v1/keys?limit=100")).keys.find((one) => one.id === id);
   assert.deepEqual([key.role, key.approval, key.expires_at ?? null, key.name], ["read", "on-risk", null, "changing"]);
 });
+
+inPage("the audit log says what became of code, and of connections", async (page) => {
+  const { id } = await admin("POST", "/v1/sandboxes", { timeout: "10m", network: { mode: "whitelist", allow: ["a.example"] } });
+  await admin("POST", `/v1/sandboxes/${id}/code`, { code: "1 / 0" });
+  await exec(admin, id, "python3 -c 'import socket; socket.create_connection((\"denied.invalid\", 443), 3)' 2>&1 | tail -1");
+  await signIn(page, server.url, server.key);
+  const outcome = (action) => page.getByRole("row", { name: new RegExp(` ${action} `) }).first().locator(".state");
+  await eventually("the records", async () => {
+    await visit(page, "Now");
+    await visit(page, "Audit");
+    await outcome("sandbox.create").waitFor();
+    return (await outcome("network.deny").count()) > 0;
+  });
+  for (const [action, text] of [["code", "error"], ["network.deny", "denied"]]) assert.deepEqual([await outcome(action).innerText(), await outcome(action).getAttribute("class")], [text, "state bad"], action);
+  assert.equal(await outcome("exec").innerText(), "ok");
+  await admin("DELETE", `/v1/sandboxes/${id}`);
+});
+
+inPage("on a telephone the current screen is in view, and messages are above the page", async (page) => {
+  const { id } = await admin("POST", "/v1/sandboxes", { timeout: "10m" });
+  await signIn(page, server.url, server.key);
+  const isInView = (link) => link.evaluate((one) => one.getBoundingClientRect().left >= 0 && one.getBoundingClientRect().right <= innerWidth);
+  for (const name of ["Audit", "Now", "Keys"]) {
+    await visit(page, name);
+    const link = page.getByRole("navigation", { name: "Screens" }).getByRole("link", { name, exact: true });
+    await eventually(`${name} is in view`, () => isInView(link));
+  }
+  await page.getByText("Create a key").click();
+  await page.getByLabel("Name").fill("telephone");
+  await page.getByRole("button", { name: "Create", exact: true }).click();
+  const copy = page.getByRole("button", { name: "Copy", exact: true });
+  for (let time = 0; time < 3; time += 1) await copy.click();
+  await page.getByText("Copied").waitFor();
+  assert.equal(await page.locator(".notice").count(), 1);
+  const [notice, header] = [await page.locator(".notice").boundingBox(), await page.locator("header").boundingBox()];
+  assert.ok(notice.y + notice.height <= header.y + 1 || (await page.evaluate(() => scrollY)) > 0, JSON.stringify({ notice, header }));
+  await page.goto(`${server.url}/console#/sandbox/${id}/walls`);
+  const tab = page.getByRole("navigation", { name: "Sandbox" }).getByRole("link", { name: "Walls" });
+  await eventually("the tab is in view", () => isInView(tab));
+  assert.equal(await page.evaluate(() => document.documentElement.scrollWidth - innerWidth), 0);
+  await admin("DELETE", `/v1/sandboxes/${id}`);
+}, { viewport: { width: 390, height: 900 } });
 
 inPage("the audit log is filtered by the beginning of words, and says so", async (page) => {
   await makeKey("frida", "read", { owner: "frida" });

@@ -210,6 +210,11 @@ inPage("a file of 1 GB is not opened, nor one that has grown, and is downloaded 
   const download = await started;
   assert.equal(download.suggestedFilename(), "large.bin");
   await download.cancel();
+  const all = page.waitForEvent("download");
+  await page.getByRole("button", { name: "Download all as tar.gz" }).click();
+  const archive = await all;
+  assert.equal(archive.suggestedFilename(), "user.tar.gz");
+  await archive.cancel();
   const heap = await page.evaluate(() => performance.memory.usedJSHeapSize);
   assert.ok(heap < 50e6, `${heap} bytes`);
   await admin("DELETE", `/v1/sandboxes/${id}`);

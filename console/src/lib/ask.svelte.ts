@@ -24,7 +24,8 @@ let next = 0;
 export function notify(text: string, bad = false) {
   next += 1;
   const id = next;
-  notices.all.push({ id, text, bad });
+  // What is there already is shown once.
+  notices.all = [...notices.all.filter((notice) => notice.text !== text), { id, text, bad }];
   setTimeout(() => dismiss(id), bad ? 15_000 : 5_000);
 }
 
