@@ -253,6 +253,28 @@ inPage("an approver sees findings, and the difference to what was approved last"
   assert.match(String(await second), /not again/);
 }, { colorScheme: "dark" });
 
+inPage("an approver sees the code that calls, and that its sandbox is frozen", async (page) => {
+  const coder = caller(server.url, (await makeKey("coder", "user", { owner: "coder" })).key);
+  await admin("POST", "/v1/tools", { name: "publish", description: "Publishes.", languages: ["bash"], approval: "always" });
+  const { id } = await coder("POST", "/v1/sandboxes", {});
+  const code = `import belljar\nbelljar.tools.publish(code="echo out")["stdout"] # \u202ehidden\n${"# more\n".repeat(6000)}`;
+  const run = coder("POST", `/v1/sandboxes/${id}/code`, { code, tools: ["publish"] });
+  const { id: approval } = await eventually("it waits", async () => (await admin("GET", "/v1/approvals?state=pending")).approvals[0]);
+  await signIn(page, server.url, (await makeKey("mary", "approver", { owner: "mary" })).key);
+  await page.goto(`${server.url}/console#/approvals/${approval}`);
+  const calling = page.getByRole("region", { name: "The code that calls", exact: true });
+  await calling.getByText("frozen until the decision").waitFor();
+  await calling.locator(".cm-content").getByText("belljar.tools.publish").waitFor();
+  await calling.getByText(/^The first 32\d{3} of 42\d{3} bytes\.$/).waitFor();
+  assert.equal(await calling.getByRole("link", { name: id, exact: true }).getAttribute("href"), `#/sandbox/${id}`);
+  await page.locator(".card.urgent", { hasText: "publish@1" }).getByText(`by code in ${id}`).waitFor();
+  assert.deepEqual(await violations(page), []);
+  await page.getByRole("button", { name: "Approve once" }).click();
+  assert.equal((await run).results[0].data["text/plain"], "'out\\n'");
+  await calling.getByText("frozen until the decision").waitFor({ state: "detached" });
+  await coder("DELETE", `/v1/sandboxes/${id}`);
+});
+
 inPage("an edit of a tool keeps its rule, and versions are compared", async (page) => {
   const definition = { name: "an3", description: "Analyses.", languages: ["python"], approval: "on-risk", limits: { memory: "600m", open_files: 200 }, network: { presets: ["pip"] } };
   await admin("POST", "/v1/tools", definition);

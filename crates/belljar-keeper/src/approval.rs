@@ -1,7 +1,7 @@
 //! Approvals as callers see them: the call that waits, the decision, and the configuration.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use belljar_model::{ApprovalState, BudgetScope, Encoding, NetworkMode, NetworkPolicy, SandboxSpec};
@@ -18,6 +18,10 @@ use crate::json;
 /// Maximum length of what the person who decides sees of a call, in bytes of JSON.
 /// Source: docs/spec.md; held by `approvals::waiting_calls_are_bounded` of this crate's tests.
 pub const MAX_APPROVAL_BYTES: usize = 256 << 10;
+
+/// Maximum length of what is shown of the code that makes a call, in bytes.
+/// Source: docs/spec.md; held by `tests::long_calling_code_is_cut`.
+pub const MAX_CALLING_CODE_BYTES: usize = 32 << 10;
 
 /// Maximum length of a note in bytes. Source: docs/spec.md; held by `approvals::budgets_end_at_their_edge` of this crate's tests.
 pub const MAX_NOTE_BYTES: usize = 1024;
@@ -64,7 +68,8 @@ impl ApprovalContent {
     }
 }
 
-/// A call, as the person who decides sees it. The digest of an approval is the SHA-256 of its JSON without `screening`.
+/// A call, as the person who decides sees it. The digest of an approval is the SHA-256 of its JSON without `calling_code` and
+/// `screening`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ApprovalRequest {
     /// Its action: `tool.call`, `code`, `exec`, or `exec.start` for a command in the background.
@@ -133,9 +138,70 @@ pub struct ApprovalRequest {
     /// Files that are written before, by their paths below the home directory.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub files: BTreeMap<String, ApprovalContent>,
+    /// The running code that makes the call, if code does. It ran before, so that it is no part of the digest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub calling_code: Option<CallingCode>,
     /// What screening has found, if the call waits because of that. It is advice, and no part of the digest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub screening: Option<ApprovalScreening>,
+}
+
+/// Running code that makes a call, as `belljar.tools.NAME(…)`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct CallingCode {
+    /// Its sandbox, which is frozen while the call waits.
+    pub sandbox: String,
+    /// Its context.
+    pub context: String,
+    /// The context's language.
+    pub language: String,
+    /// Number of the execution.
+    pub execution: u64,
+    /// The code, or its first 32 KiB.
+    pub code: ApprovalContent,
+    /// Length of the whole code in bytes.
+    pub code_bytes: u64,
+    /// SHA-256 of the whole code, as in the audit record of the execution.
+    pub code_sha256: String,
+    /// Why its calls have ended, once they have.
+    #[serde(skip)]
+    pub(crate) end: Arc<OnceLock<&'static str>>,
+}
+
+impl CallingCode {
+    /// Returns an execution of code, of which a bounded part is shown.
+    pub(crate) fn new(
+        sandbox: String,
+        (context, language, execution): (String, String, u64),
+        code: &[u8],
+        end: Arc<OnceLock<&'static str>>,
+    ) -> Self {
+        let mut shown = code.len().min(MAX_CALLING_CODE_BYTES);
+        // Not within a character.
+        while code.get(shown).is_some_and(|byte| byte & 0xc0 == 0x80) {
+            shown -= 1;
+        }
+        Self {
+            sandbox,
+            context,
+            language,
+            execution,
+            code: ApprovalContent::new(&code[..shown]),
+            code_bytes: u64::try_from(code.len()).unwrap_or(u64::MAX),
+            code_sha256: hex::encode(Sha256::digest(code)),
+            end,
+        }
+    }
+
+    /// Returns the details for audit records of the call.
+    pub(crate) fn details(&self) -> [(&'static str, String); 4] {
+        [
+            ("calling_sandbox", self.sandbox.clone()),
+            ("calling_context", self.context.clone()),
+            ("calling_execution", self.execution.to_string()),
+            ("calling_code_sha256", self.code_sha256.clone()),
+        ]
+    }
 }
 
 /// What screening has found in a call.
@@ -181,6 +247,12 @@ impl ApprovalRequest {
         }
     }
 
+    /// Returns the sandbox that is frozen while the call waits: that in which it runs, else that of the code that makes it.
+    pub(crate) fn frozen(&self) -> Option<&str> {
+        let calling = self.calling_code.as_ref().map(|code| code.sandbox.as_str());
+        self.sandbox.as_deref().or(calling)
+    }
+
     /// Returns the digest of what a budget for a tool covers: its version, and the policy.
     pub(crate) fn tool_digest(&self) -> Option<String> {
         let tool = self.tool_sha256.as_ref()?;
@@ -217,7 +289,7 @@ pub struct ApprovalInfo {
     pub key: String,
     /// The person who made the call: the owner of the key, or its id without one.
     pub requester: String,
-    /// SHA-256 of the JSON of `request` without `screening`.
+    /// SHA-256 of the JSON of `request` without `calling_code` and `screening`.
     pub digest: String,
     /// The call.
     pub request: ApprovalRequest,
@@ -301,13 +373,20 @@ pub struct NewBudget {
     pub within: Duration,
 }
 
-/// Calls that wait on this server.
+/// Calls that wait on this server, by the ids of their approvals.
 #[derive(Default)]
-pub(crate) struct Waiters(Mutex<HashMap<String, Arc<Notify>>>);
+pub(crate) struct Waiters(Mutex<HashMap<String, Waiter>>);
+
+struct Waiter {
+    /// Id of the key that made the call.
+    key: String,
+    woken: Arc<Notify>,
+}
 
 impl Waiters {
-    pub(crate) fn register(&self, id: &str) -> Arc<Notify> {
-        Arc::clone(self.0.lock().entry(id.to_owned()).or_default())
+    pub(crate) fn register(&self, id: &str, key: &str) -> Arc<Notify> {
+        let new = || Waiter { key: key.to_owned(), woken: Arc::default() };
+        Arc::clone(&self.0.lock().entry(id.to_owned()).or_insert_with(new).woken)
     }
 
     pub(crate) fn remove(&self, id: &str) {
@@ -316,12 +395,46 @@ impl Waiters {
 
     pub(crate) fn wake(&self, id: &str) {
         if let Some(waiter) = self.0.lock().get(id) {
-            waiter.notify_one();
+            waiter.woken.notify_one();
         }
+    }
+
+    /// Wakes those of a key, which may not be valid any more.
+    pub(crate) fn wake_key(&self, key: &str) {
+        self.0
+            .lock()
+            .values()
+            .filter(|waiter| waiter.key == key)
+            .for_each(|waiter| waiter.woken.notify_one());
     }
 
     /// Wakes all, as the server shuts down.
     pub(crate) fn wake_all(&self) {
-        self.0.lock().values().for_each(|waiter| waiter.notify_one());
+        self.0.lock().values().for_each(|waiter| waiter.woken.notify_one());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_calling_code_is_cut() {
+        let shown = |code: &str| {
+            let place = ("python".to_owned(), "python".to_owned(), 7);
+            let shown = CallingCode::new("sbx".to_owned(), place, code.as_bytes(), Arc::default());
+            assert_eq!(shown.code.encoding, Encoding::Utf8);
+            assert_eq!(shown.code_sha256, hex::encode(Sha256::digest(code)));
+            assert!(code.starts_with(&shown.code.data));
+            (shown.code.data.len(), shown.code_bytes)
+        };
+        let most = MAX_CALLING_CODE_BYTES;
+        let whole = "a".repeat(most);
+        assert_eq!(shown(""), (0, 0));
+        assert_eq!(shown(&whole), (most, 32768));
+        assert_eq!(shown(&format!("{whole}b")), (most, 32769));
+        // A character that does not fit is left out.
+        assert_eq!(shown(&format!("{}ä", "a".repeat(most - 1))), (most - 1, 32769));
+        assert_eq!(shown(&format!("{}🙂b", "a".repeat(most - 2))), (most - 2, 32771));
     }
 }

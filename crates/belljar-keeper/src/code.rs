@@ -108,8 +108,7 @@ impl Keeper {
         self.check(caller, CODE)?;
         let waiting = |waiting| report.waiting(waiting);
         let clearance = self.approve_code(caller, &entered, (&request, &offered), waiting, &mut gone).await?;
-        let tools = (&request.tools, &offered);
-        let calls = CallsFromCode::new(self, caller, &entered, report.clone(), tools)?;
+        let calls = CallsFromCode::new(self, caller, &entered, report.clone(), (&request, &offered))?;
         let running = self.run_requests(&entered, &request, asked, report, calls, gone);
         let outcome = running.instrument(step!("keeper.code", sandbox = %entered.id())).await;
         let mut details = vec![(CODE_DIGEST, code_digest(&request.code))];
@@ -208,7 +207,12 @@ impl Keeper {
             // The sandbox has no kernel for the language, so each execution is a program.
             watched = watch.run(entered, guest.execute_code(program).await).await;
         }
-        if let Err(error) = watch.calls.end().await {
+        let calls_end = match &watched {
+            WatchOutcome::Ended(_) | WatchOutcome::Late => "the code that made it has ended",
+            WatchOutcome::Abandoned => "the caller of the code that made it disconnected",
+            WatchOutcome::Lost(_) => "the sandbox of the code that made it has ended, or was lost",
+        };
+        if let Err(error) = watch.calls.end(calls_end).await {
             tracing::warn!(sandbox = %entered.id(), error = %crate::error::chain(&error), "cannot resume a sandbox that was frozen for a call");
         }
         let wall = watch.started_at.map_or(Duration::ZERO, |started_at| started_at.elapsed());

@@ -7,6 +7,8 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use tokio::sync::oneshot;
 
+use crate::session::Session;
+
 /// Begin of the id of a call.
 pub(crate) const CALL_PREFIX: &str = "call_";
 
@@ -60,8 +62,11 @@ pub(crate) struct EndedStep {
     pub(crate) run: String,
     /// Id of the key whose run it is.
     pub(crate) key: String,
+    /// The session of its caller.
+    pub(crate) session: Option<Session>,
     pub(crate) step: CodeStep,
-    pub(crate) answers: oneshot::Sender<Answers>,
+    /// Where the answers go, or why there are none.
+    pub(crate) answers: oneshot::Sender<std::result::Result<Answers, &'static str>>,
 }
 
 /// Returns the id of a call.

@@ -29,6 +29,12 @@ const MAX_REMEMBERED: usize = 1024;
 /// Reason for calls that waited when the server ended.
 pub(crate) const SERVER_ENDED: &str = "the server ended while it waited";
 
+/// Reason for calls whose time was over.
+pub(crate) const TIME_OVER: &str = "its time was over";
+
+/// Reason for calls whose key, or its session, is not valid any more.
+pub(crate) const KEY_ENDED: &str = "its key was revoked or changed, or has expired, or its session has ended";
+
 /// Runs whose calls wait.
 #[derive(Debug)]
 pub(crate) struct Steps {
@@ -61,7 +67,7 @@ struct Waiting {
     run: Run<CodeEvent, CodeExecution>,
     /// The calls' numbers in the execution, by their ids.
     calls: BTreeMap<String, u64>,
-    answers: oneshot::Sender<Answers>,
+    answers: oneshot::Sender<std::result::Result<Answers, &'static str>>,
     _expiry: AbortOnDropHandle<()>,
 }
 
@@ -145,7 +151,7 @@ impl Steps {
         ended: EndedStep,
         expiry: AbortOnDropHandle<()>,
     ) -> CodeStep {
-        let EndedStep { run: id, key, step, answers } = ended;
+        let EndedStep { run: id, key, step, answers, .. } = ended;
         let number = |call: &CodeCall| Some((call.id.clone(), call.id.rsplit_once('_')?.1.parse().ok()?));
         let calls = step.calls.iter().filter_map(number).collect();
         let state = State::Waiting(Box::new(Waiting { run, calls, answers, _expiry: expiry }));
@@ -179,8 +185,22 @@ impl Steps {
             let waiting = runs.by_id.get_mut(id).filter(|known| matches!(known.state, State::Waiting(_)));
             waiting.map(|known| std::mem::replace(&mut known.state, State::Closed(reason)))
         };
-        // Tells the run that its caller is gone.
-        drop(closed);
+        if let Some(State::Waiting(waiting)) = closed {
+            let Waiting { run, answers, .. } = *waiting;
+            // Fails if the run has ended.
+            let _ = answers.send(Err(reason));
+            // Tells the run that its caller is gone.
+            drop(run);
+        }
+    }
+
+    /// Ends the wait of all calls of a key.
+    pub(crate) fn close_key(&self, key: &str, reason: &'static str) {
+        let is_of_key = |(id, known): (&String, &Known)| (known.key == key).then(|| id.clone());
+        let all: Vec<String> = self.runs.lock().by_id.iter().filter_map(is_of_key).collect();
+        for id in all {
+            self.close(&id, reason);
+        }
     }
 
     /// Ends the wait of all calls.
@@ -232,7 +252,7 @@ impl Steps {
         let by_number =
             answers.into_iter().filter_map(|one| Some((*calls.get(&one.call)?, one.answer))).collect();
         // Fails if the run has ended, and then says itself how.
-        let _ = sender.send(by_number);
+        let _ = sender.send(Ok(by_number));
         Ok((sandbox, run))
     }
 }
@@ -342,15 +362,21 @@ mod tests {
         assert_eq!(refusal(attempt("key", &sandbox, &call_id(&run_id(&steps), 7))).0, "call_not_found");
         assert_eq!(refusal(attempt("key", &sandbox, &call_id(&id, 6))).0, "call_closed");
         attempt("key", &sandbox, &call).unwrap();
-        assert_eq!(answered.await.unwrap()[&7], Ok(Bytes::from_static(b"5")));
+        assert_eq!(answered.await.unwrap().unwrap()[&7], Ok(Bytes::from_static(b"5")));
         let (code, said) = refusal(attempt("key", &sandbox, &call));
         assert!(code == "call_closed" && said.contains("answered before"), "{said}");
         assert_eq!(refusal(attempt("other", &sandbox, &call)).0, "call_not_found");
         // One whose time is over.
         let answered = wait();
-        steps.close(&id, "its time was over");
-        assert!(answered.await.is_err());
-        assert!(refusal(attempt("key", &sandbox, &call)).1.contains("its time was over"));
+        steps.close_key("other", KEY_ENDED);
+        steps.close(&id, TIME_OVER);
+        assert_eq!(answered.await.unwrap(), Err(TIME_OVER));
+        assert!(refusal(attempt("key", &sandbox, &call)).1.contains(TIME_OVER));
+        // One whose key has ended.
+        let answered = wait();
+        steps.close_key("key", KEY_ENDED);
+        assert_eq!(answered.await.unwrap(), Err(KEY_ENDED));
+        assert!(refusal(attempt("key", &sandbox, &call)).1.contains(KEY_ENDED));
         // One of an earlier server.
         let (code, said) = refusal(attempt(
             "key",

@@ -14,6 +14,7 @@ use sha2::{Digest as _, Sha256};
 use crate::action::{KEY_CREATE, KEY_LIST, KEY_REVOKE, KEY_UPDATE};
 use crate::built::built_record;
 use crate::caller::{Caller, DEFAULT_TENANT, OPERATOR, Quotas};
+use crate::code_steps::KEY_ENDED;
 use crate::create::fill_random;
 use crate::error::KeeperError;
 use crate::info::{CreatedKey, KeyInfo};
@@ -216,6 +217,9 @@ impl Keeper {
     /// # Errors
     /// [`KeeperError::Policy`] if the key was revoked or has expired, or the session that it came with has ended; fails if the store fails.
     pub(crate) async fn caller_now(&self, before: &Caller) -> Result<Caller> {
+        if ServiceWall::RevokedCalls.is_down() {
+            return Ok(before.clone());
+        }
         let gone = |reason: &str| KeeperError::Policy { field: "key", reason: reason.to_owned() };
         let row = self.find_key(&before.key).await?.ok_or_else(|| gone("it is not there any more"))?;
         check_row(&row).map_err(|_| gone("it was revoked, or has expired"))?;
@@ -410,8 +414,7 @@ impl Keeper {
             if let (Some(before), Ok(after)) = (&before, &changed)
                 && is_narrower(before, after)
             {
-                // There may be no subscribers.
-                let _ = keeper.inner.keys.revoked.send(id.clone());
+                keeper.end_key(&id);
             }
             keeper.audit(&caller, KEY_UPDATE, None, &changed, details).await?;
             let row = changed?;
@@ -485,8 +488,7 @@ impl Keeper {
             };
             keeper.inner.keys.cache().retain(|_, seen| seen.row.id != id);
             if revoked.is_ok() {
-                // There may be no subscribers.
-                let _ = keeper.inner.keys.revoked.send(id.clone());
+                keeper.end_key(&id);
             }
             keeper
                 .audit(&caller, KEY_REVOKE, None, &revoked, vec![("key", id.chars().take(64).collect())])
@@ -495,6 +497,16 @@ impl Keeper {
             keeper.look_for_tenants().await
         })
         .await
+    }
+
+    /// Ends what goes on for a key that is not valid any more, or may do less.
+    fn end_key(&self, id: &str) {
+        // There may be no subscribers.
+        let _ = self.inner.keys.revoked.send(id.to_owned());
+        if !ServiceWall::RevokedCalls.is_down() {
+            self.inner.waiters.wake_key(id);
+            self.inner.steps.close_key(id, KEY_ENDED);
+        }
     }
 
     /// Subscribes to the ids of keys that this server has revoked, or whose role it has lowered or calls it lets wait for approval since:

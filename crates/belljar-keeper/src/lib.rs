@@ -71,8 +71,8 @@ mod webhooks;
 
 pub use approval::{
     ApprovalBudget, ApprovalContent, ApprovalDecision, ApprovalFinding, ApprovalInfo, ApprovalRequest,
-    ApprovalScreening, ApprovalsConfig, Approve, MAX_APPROVAL_BYTES, MAX_BUDGET_TIME, MAX_BUDGET_USES,
-    MAX_NOTE_BYTES, NewBudget,
+    ApprovalScreening, ApprovalsConfig, Approve, CallingCode, MAX_APPROVAL_BYTES, MAX_BUDGET_TIME,
+    MAX_BUDGET_USES, MAX_CALLING_CODE_BYTES, MAX_NOTE_BYTES, NewBudget,
 };
 pub use approvals::ListApprovals;
 pub use archive::ArchivedFile;

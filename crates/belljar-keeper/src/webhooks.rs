@@ -94,6 +94,9 @@ struct MessageApproval<'a> {
     tool: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     sandbox: Option<&'a str>,
+    /// Sandbox of the code that makes the call.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    calling_sandbox: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     risk: Option<&'static str>,
     digest: &'a str,
@@ -103,7 +106,7 @@ struct MessageApproval<'a> {
 
 impl<'a> From<&'a ApprovalInfo> for MessageApproval<'a> {
     fn from(info: &'a ApprovalInfo) -> Self {
-        let ApprovalRequest { action, tool, sandbox, screening, .. } = &info.request;
+        let ApprovalRequest { action, tool, sandbox, calling_code, screening, .. } = &info.request;
         Self {
             id: &info.id,
             state: info.state,
@@ -112,6 +115,7 @@ impl<'a> From<&'a ApprovalInfo> for MessageApproval<'a> {
             action,
             tool: tool.as_deref(),
             sandbox: sandbox.as_deref(),
+            calling_sandbox: calling_code.as_ref().map(|code| code.sandbox.as_str()),
             risk: screening.as_ref().map(|found| found.risk.as_str()),
             digest: &info.digest,
             expires_at: info.expires_at,

@@ -6,6 +6,8 @@
 mod approvals;
 #[path = "keeper/built.rs"]
 mod built;
+#[path = "keeper/calling_code.rs"]
+mod calling_code;
 #[path = "keeper/cases.rs"]
 mod cases;
 #[path = "keeper/code_tools.rs"]

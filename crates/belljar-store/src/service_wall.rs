@@ -45,6 +45,7 @@ walls! {
     PublishedPorts "published-ports" "Only published ports are reachable.",
     RefusalBound "refusal-bound" "The number of refusals recorded per minute is bounded.",
     Reserve "reserve" "Disk space is reserved for the records of endings.",
+    RevokedCalls "revoked-calls" "Calls that wait end with their key, and code calls as its key may now.",
     RevokedStreams "revoked-streams" "Open streams end with their key.",
     Roles "roles" "Operations require a role.",
     Sealing "sealing" "Values that may be secret are sealed in the store.",

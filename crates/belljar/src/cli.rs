@@ -251,6 +251,9 @@ pub(crate) struct RunArgs {
     /// Install a Python package before the code runs, with the network preset pip, which is closed again then
     #[arg(long, value_name = "PACKAGE", allow_hyphen_values = true, help_heading = "Sandbox")]
     pub(crate) with: Vec<String>,
+    /// Let the code call a stored tool as belljar.tools.NAME(…), with --rich or in a notebook; may be given more than once
+    #[arg(long = "tool", value_name = "NAME", conflicts_with = "engine", help_heading = "Sandbox")]
+    pub(crate) tools: Vec<String>,
     #[command(flatten)]
     pub(crate) sandbox: SandboxArgs,
     /// Print one JSON result instead of the program's output

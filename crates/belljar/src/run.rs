@@ -54,6 +54,9 @@ pub(crate) fn run(args: &RunArgs, begin: Instant) -> Result<u8, Quit> {
     if args.rich || args.save.is_some() || crate::code::notebook_path(args).is_some() {
         return crate::code::rich(args);
     }
+    if !args.tools.is_empty() {
+        return Err(Quit::Usage("--tool: code calls tools in a context alone; add --rich".to_owned()));
+    }
     Packages::check(&args.with)?;
     let timings = Timings::new(begin);
     let mut unchecked = UncheckedSpec::from_args(&args.sandbox)?;

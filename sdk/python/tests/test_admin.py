@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import hashlib
 import os
 import uuid
 from datetime import timedelta
@@ -264,6 +265,33 @@ async def test_approvals(client: Any, api: Any, real: None) -> None:
         with pytest.raises(NotFoundException):
             await approver.approvals.get("apr_0")
     for key in (agent, ann, own):
+        await client.keys.revoke(key.key_id)
+
+
+async def test_approvals_show_calling_code(client: Any, api: Any, real: None) -> None:
+    agent = await client.keys.create("caller", owner="caller")
+    ann = await client.keys.create("judge", role="approver", owner="judge")
+    key = {"Authorization": f"Bearer {os.environ['BELLJAR_API_KEY']}"}
+    admin = httpx.AsyncClient(base_url=os.environ["BELLJAR_API_URL"], headers=key, trust_env=False)
+    tool = {"name": "asked", "description": "Asks first.", "languages": ["bash"], "approval": "always"}
+    assert (await admin.post("/v1/tools", json=tool)).status_code == 201
+    code = "import belljar\nbelljar.tools.asked(code='echo yes')['stdout']  # ä"
+    async with api.Belljar(ann.key) as approver, await api.Sandbox.create(api_key=agent.key) as sbx:
+        running = asyncio.ensure_future(sbx.run_code(code, tools=["asked"]))
+        while not (pending := await approver.approvals.list(state="pending").all()):
+            await asyncio.sleep(0.05)
+        asked = await approver.approvals.get(pending[0].approval_id)
+        shown = asked.calling_code
+        assert shown is not None and asked.request["code"]["data"] == "echo yes"
+        assert (shown.sandbox_id, shown.context, shown.language) == (sbx.sandbox_id, "python", "python")
+        assert (shown.code, shown.code_bytes) == (code, len(code.encode()))
+        assert shown.code_sha256 == hashlib.sha256(code.encode()).hexdigest()
+        await approver.approvals.approve(asked.approval_id)
+        done = await running
+        assert (done.text, done.execution) == ("'yes\\n'", shown.execution)
+    assert (await admin.delete("/v1/tools/asked")).status_code == 204
+    await admin.aclose()
+    for key in (agent, ann):
         await client.keys.revoke(key.key_id)
 
 

@@ -1,6 +1,6 @@
 // Conversions from the REST interface's types to the SDK's.
 
-import { fromBase64 } from "./bytes.js";
+import { decodeData, fromBase64, text } from "./bytes.js";
 import { InvalidArgumentError } from "./errors.js";
 import { checkMapping, known, names } from "./options.js";
 import type { ApprovalInfo, ApprovalRule, ApprovalState, BudgetScope, FileInfo, FileKind, FileMode, ImageInfo, KeyInfo, Limits, Metrics, Network, OnTimeout, Outcome, PortInfo, ProcessInfo, Quotas, Role, SandboxInfo, SandboxState, SecretInfo, TemplateInfo, Usage, VolumeInfo } from "./types.js";
@@ -280,6 +280,7 @@ export function keyInfo(wire: WireKey): KeyInfo {
 export function approvalInfo(wire: WireApproval): ApprovalInfo {
   const { decision } = wire;
   const budget = decision?.budget;
+  const code = wire.request.calling_code;
   return {
     approvalId: wire.id,
     state: wire.state as ApprovalState,
@@ -303,5 +304,16 @@ export function approvalInfo(wire: WireApproval): ApprovalInfo {
     startedAt: dateOrNull(wire.started_at ?? null),
     endedAt: dateOrNull(wire.ended_at ?? null),
     outcome: wire.outcome ?? null,
+    callingCode: !code
+      ? null
+      : {
+          sandboxId: code.sandbox,
+          context: code.context,
+          language: code.language,
+          execution: code.execution,
+          code: text(decodeData(code.code.encoding, code.code.data)),
+          codeBytes: code.code_bytes,
+          codeSha256: code.code_sha256,
+        },
   };
 }

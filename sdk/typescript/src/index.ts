@@ -122,6 +122,7 @@ export type {
   AuditRecord,
   AuditVerdict,
   BudgetScope,
+  CallingCode,
   DiskUse,
   FileInfo,
   FileKind,

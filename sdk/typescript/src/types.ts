@@ -580,6 +580,24 @@ export interface ApprovalDecision {
   budget: { scope: BudgetScope; uses: number; used: number; until: Date } | null;
 }
 
+/** Running code that makes a call, as `belljar.tools.NAME(…)`. Its sandbox is frozen while the call waits. */
+export interface CallingCode {
+  /** Its sandbox. */
+  sandboxId: string;
+  /** Its context. */
+  context: string;
+  /** The context's language. */
+  language: string;
+  /** Number of the execution. */
+  execution: number;
+  /** The code, or its first 32 KiB. */
+  code: string;
+  /** Length of the whole code in bytes. */
+  codeBytes: number;
+  /** SHA-256 of the whole code. */
+  codeSha256: string;
+}
+
 /** An approval: a call that waits for a person's decision, or has waited. */
 export interface ApprovalInfo {
   /** Its id. */
@@ -610,6 +628,8 @@ export interface ApprovalInfo {
   endedAt: Date | null;
   /** How it has ended, or why it did not run. */
   outcome: string | null;
+  /** The running code that makes the call, if code does. */
+  callingCode: CallingCode | null;
 }
 
 /** A record of the audit log, in the server's format. */

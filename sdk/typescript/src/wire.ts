@@ -268,6 +268,17 @@ export interface WireKey {
   last_used_at: string | null;
 }
 
+/** Running code that makes a call. */
+export interface WireCallingCode {
+  sandbox: string;
+  context: string;
+  language: string;
+  execution: number;
+  code: { encoding: string; data: string };
+  code_bytes: number;
+  code_sha256: string;
+}
+
 /** An approval. */
 export interface WireApproval {
   id: string;
@@ -276,7 +287,7 @@ export interface WireApproval {
   key: string;
   requester: string;
   digest: string;
-  request: Record<string, unknown>;
+  request: Record<string, unknown> & { calling_code?: WireCallingCode | null };
   created_at: string;
   expires_at: string;
   decision?: { at: string; key: string; person: string; note: string; budget?: { scope: string; uses: number; used: number; until: string } | null } | null;

@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { randomUUID } from "node:crypto";
+import { createHash, randomUUID } from "node:crypto";
 import { type ApprovalInfo, AuthenticationError, Belljar, BuildError, type BuildEvent, ConflictError, ForbiddenError, InvalidArgumentError, KeyNotFoundError, NotFoundError, RateLimitError, Sandbox, SandboxError, Secret, SecretNotFoundError, Template } from "belljar";
 import { LABELS, live, missingTenants } from "./live.js";
 import { collect, until } from "./wait.js";
@@ -138,6 +138,37 @@ live("calls wait for another person", async () => {
     await assert.rejects(approvals.get("apr_0"), NotFoundError);
   } finally {
     await Promise.all([agent, ann, own].map((key) => keys.revoke(key.keyId)));
+  }
+});
+
+live("approvals show the code that calls", async () => {
+  const { keys } = new Belljar();
+  const [agent, ann] = await Promise.all([keys.create({ name: "caller", owner: "caller" }), keys.create({ name: "judge", role: "approver", owner: "judge" })]);
+  const admin = (method: string, path: string, body?: object) =>
+    fetch(`${process.env["BELLJAR_API_URL"]}/v1/tools${path}`, {
+      method,
+      headers: { authorization: `Bearer ${process.env["BELLJAR_API_KEY"]}`, "content-type": "application/json" },
+      ...(body === undefined ? {} : { body: JSON.stringify(body) }),
+    });
+  const name = `asked-${process.pid}`;
+  assert.equal((await admin("POST", "", { name, description: "Asks first.", languages: ["bash"], approval: "always" })).status, 201);
+  const { approvals } = new Belljar({ apiKey: ann.key });
+  const find = async () => (await approvals.list({ state: "pending" }).all()).find((one) => one.keyId === agent.keyId);
+  try {
+    await using sandbox = await Sandbox.create({ apiKey: agent.key, labels: LABELS });
+    const code = `import belljar\nbelljar.tools["${name}"](code="echo yes")["stdout"]  # ä`;
+    const running = sandbox.runCode(code, { tools: [name] });
+    await until("a call waits", async () => (await find()) !== undefined);
+    const asked = (await find()) as ApprovalInfo;
+    const { execution, ...shown } = asked.callingCode ?? assert.fail("no calling code");
+    const codeSha256 = createHash("sha256").update(code).digest("hex");
+    assert.deepEqual(shown, { sandboxId: sandbox.sandboxId, context: "python", language: "python", code, codeBytes: Buffer.byteLength(code), codeSha256 });
+    await approvals.approve(asked.approvalId);
+    const done = await running;
+    assert.deepEqual([done.text, done.execution], ["'yes\\n'", execution]);
+  } finally {
+    await admin("DELETE", `/${name}`);
+    await Promise.all([agent, ann].map((key) => keys.revoke(key.keyId)));
   }
 });
 

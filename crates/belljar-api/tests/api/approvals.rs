@@ -4,13 +4,17 @@ use belljar_keeper::{Caller, NewKey, Quotas};
 use belljar_model::{Approval, Role};
 use belljar_testing::wait::until;
 use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
 
 use crate::client::Client;
+use crate::code::has_ipython;
+use crate::events::{kinds, retained_events};
 use crate::fixture::{Fixture, cases};
 use crate::mcp::{call_at, message, meta, request, texts};
 
 cases![
     calls_wait_for_a_decision,
+    calls_of_code_show_it,
     streams_report_that_they_wait,
     keys_have_owners_and_rules,
     bad_requests_are_refused,
@@ -81,6 +85,67 @@ async fn calls_wait_for_a_decision(fixture: Fixture) {
     let (answer, ()) = futures::join!(user.post("/v1/tools/sh/call", &call), denied);
     answer.refused(403, "not_approved", None);
     assert!(answer.json()["detail"].as_str().unwrap().ends_with(": not now"), "{answer:?}");
+}
+
+/// Whoever decides about a call of code sees which code of which sandbox makes it.
+async fn calls_of_code_show_it(fixture: Fixture) {
+    if !has_ipython() {
+        return;
+    }
+    let (user, approver) = clients(&fixture, false).await;
+    let id = user.sandbox(&json!({"limits": {"memory": "512m", "pids": 128}})).await;
+    let text = "import belljar\ntry:\n    said = belljar.tools.sh(code='echo yes')['stdout']\nexcept belljar.ToolError as error:\n    said = str(error)\nsaid";
+    let (path, body) = (format!("/v1/sandboxes/{id}/code"), json!({"code": text, "tools": ["sh"]}));
+    let run = user.post(&path, &body);
+    let decided = async {
+        let asked = waiting(&approver).await;
+        let code = &asked["request"]["calling_code"];
+        let digits = Sha256::digest(text).into_iter().flat_map(|byte| [byte >> 4, byte & 15]);
+        let digest: String = digits.filter_map(|digit| char::from_digit(digit.into(), 16)).collect();
+        let expected = json!({
+            "sandbox": id, "context": "python", "language": "python", "execution": code["execution"],
+            "code": {"encoding": "utf-8", "data": text}, "code_bytes": text.len(),
+            "code_sha256": digest,
+        });
+        assert_eq!(code, &expected);
+        assert_eq!((&asked["request"]["tool"], asked["request"].get("sandbox")), (&json!("sh@1"), None));
+        let held = async || approver.get(&format!("/v1/sandboxes/{id}")).await.json()["held_by"].clone();
+        until("it is frozen", async || held().await == asked["id"]).await;
+        approver.post(&decide(&asked, "approve"), &json!({})).await;
+        code["execution"].clone()
+    };
+    let (answer, execution) = futures::join!(run, decided);
+    let done = answer.json();
+    assert_eq!(
+        (&done["results"][0]["data"]["text/plain"], &done["execution"]),
+        (&json!("'yes\\n'"), &execution)
+    );
+    // Its events are of the sandbox that waits.
+    let events = retained_events(&approver, &format!("?kind=approval&sandbox={id}")).await;
+    assert_eq!(kinds(&events), ["approval.requested", "approval.approved"]);
+    // A call that nobody makes for code has none.
+    let direct = json!({"code": "echo yes"});
+    let denied = async {
+        let asked = waiting(&approver).await;
+        assert!(asked["request"].get("calling_code").is_none(), "{asked}");
+        approver.post(&decide(&asked, "deny"), &json!({})).await;
+    };
+    futures::join!(user.post("/v1/tools/sh/call", &direct), denied).0.refused(403, "not_approved", None);
+    // A key that is revoked takes its waiting calls with it: the code gets the reason, and so does who asks.
+    let (admin, key) = (fixture.client("default", Role::Admin).await, user.get("/v1/me").await.json());
+    let run = user.post(&path, &body);
+    let revoked = async {
+        let asked = waiting(&approver).await;
+        let revoked = admin.delete(&format!("/v1/keys/{}", key["key"].as_str().unwrap())).await;
+        assert_eq!(revoked.status, 204, "{revoked:?}");
+        format!("/v1/approvals/{}", asked["id"].as_str().unwrap())
+    };
+    let (answer, asked) = futures::join!(run, revoked);
+    let over = approver.get(&asked).await.json();
+    assert_eq!(over["state"], "cancelled", "{over}");
+    assert!(over["outcome"].as_str().unwrap().contains("its key was revoked"), "{over}");
+    let said = answer.json()["results"][0]["data"]["text/plain"].to_string();
+    assert!(said.contains("its key was revoked"), "{said}");
 }
 
 async fn streams_report_that_they_wait(fixture: Fixture) {

@@ -21,13 +21,13 @@ async fn follow(client: &Client, query: &str) -> Events {
 }
 
 /// Returns the retained events that match a query.
-async fn retained_events(client: &Client, query: &str) -> Vec<Value> {
+pub(crate) async fn retained_events(client: &Client, query: &str) -> Vec<Value> {
     let and = if query.is_empty() { "?" } else { "&" };
     let events = follow(client, &format!("{query}{and}follow=false")).await.rest().await;
     events.into_iter().map(|(_, data)| data).collect()
 }
 
-fn kinds(events: &[Value]) -> Vec<&str> {
+pub(crate) fn kinds(events: &[Value]) -> Vec<&str> {
     events.iter().map(|event| event["kind"].as_str().unwrap()).collect()
 }
 

@@ -175,7 +175,8 @@ impl CodeExecution {
             };
             let event = message.to_owned_message().event.ok_or(protocol_error("an event has no content"))?;
             let event = match event {
-                Event::Waiting(waiting) if self.validator.step == Step::Waiting => {
+                // Before the code starts, or for a call that it makes.
+                Event::Waiting(waiting) if self.validator.step != Step::Ended => {
                     report_waiting(self.waits.as_ref(), *waiting)?;
                     continue;
                 }

@@ -102,7 +102,7 @@ impl Keeper {
             let within = within.as_secs_f64().to_string();
             details.extend([("scope", scope.to_string()), ("uses", uses.to_string()), ("within_s", within)]);
         }
-        let sandbox = decided.as_ref().ok().and_then(|info| info.request.sandbox.as_ref()?.parse().ok());
+        let sandbox = decided.as_ref().ok().and_then(|info| info.request.frozen()?.parse().ok());
         self.audit(caller, action, sandbox.as_ref(), &decided, details).await?;
         decided
     }

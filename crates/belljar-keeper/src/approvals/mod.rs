@@ -19,13 +19,13 @@ use std::time::{Duration, Instant};
 
 use belljar_engine::{ErrorCode, GuestError, ProcessEvent, Sandbox, Usage, judge};
 use belljar_model::{ApprovalState, Role, SandboxState};
-use belljar_store::{ApprovalRow, Covered, Store, max_pending_of_one};
+use belljar_store::{ApprovalRow, Covered, ServiceWall, Store, max_pending_of_one};
 use jiff::Timestamp;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::oneshot;
 
 use crate::action::{APPROVAL_CANCEL, APPROVAL_EXPIRE, APPROVAL_REQUEST, EXEC_START};
-use crate::approval::{ApprovalRequest, ApprovalScreening, MAX_APPROVAL_BYTES, policy_digest};
+use crate::approval::{ApprovalRequest, ApprovalScreening, CallingCode, MAX_APPROVAL_BYTES, policy_digest};
 use crate::audit::{AuditEvent, CODE_DIGEST, POLICY_DIGEST};
 use crate::caller::Caller;
 use crate::create::fill_random;
@@ -231,21 +231,22 @@ impl Keeper {
         let mut details = row_details(&row);
         details.extend(row.tool.clone().map(|tool| ("tool", tool)));
         details.push((POLICY_DIGEST, request.policy_sha256.clone()));
+        details.extend(request.calling_code.iter().flat_map(CallingCode::details));
         details.extend(request.screening.iter().flat_map(ApprovalScreening::details));
-        let sandbox = entered.map(Entered::id);
-        let recorded = self.audit(caller, APPROVAL_REQUEST, sandbox, &requested, details).await;
+        let sandbox = row.sandbox.as_ref().and_then(|id| id.parse().ok());
+        let recorded = self.audit(caller, APPROVAL_REQUEST, sandbox.as_ref(), &requested, details).await;
         requested?;
         self.publish_approval("approval.requested", &row);
         let verdict = match (recorded, entered) {
             (Err(error), _) => Err(error),
             (Ok(()), None) => {
                 waiting(Waiting { approval: row.id.clone(), expires_at: row.expires_at });
-                self.decided(caller, &row, None, gone).await
+                self.decided(caller, (&row, &request), None, gone).await
             }
             (Ok(()), Some(entered)) => match self.hold(&entered.entry, &row.id).await {
                 Ok(()) => {
                     waiting(Waiting { approval: row.id.clone(), expires_at: row.expires_at });
-                    self.decided(caller, &row, Some(entered), gone).await
+                    self.decided(caller, (&row, &request), Some(entered), gone).await
                 }
                 Err(error) => Err(error),
             },
@@ -286,8 +287,8 @@ impl Keeper {
         let config = self.inner.config.now();
         // Cannot fail: texts and numbers only.
         let to_text = |request: &ApprovalRequest| serde_json::to_string(request).unwrap_or_default();
-        // Advice about the call is no part of it: the same call has the same digest.
-        let text = to_text(&ApprovalRequest { screening: None, ..request.clone() });
+        // Whoever makes the call, and advice about it, are no part of it: the same call has the same digest.
+        let text = to_text(&ApprovalRequest { calling_code: None, screening: None, ..request.clone() });
         if text.len() > MAX_APPROVAL_BYTES {
             let reason = format!(
                 "the call has {} bytes with all that comes with it; one that waits for approval may have at most {MAX_APPROVAL_BYTES}",
@@ -310,7 +311,7 @@ impl Keeper {
             tool_digest: request.tool_digest(),
             key_id: caller.key.clone(),
             requester: caller.person().to_owned(),
-            sandbox: request.sandbox.clone(),
+            sandbox: request.frozen().map(str::to_owned),
             created_at: now,
             expires_at: now.checked_add(config.approvals.timeout).unwrap_or(Timestamp::MAX),
             decision: None,
@@ -401,11 +402,15 @@ impl Keeper {
     async fn decided(
         &self,
         caller: &Caller,
-        row: &ApprovalRow,
+        (row, request): (&ApprovalRow, &ApprovalRequest),
         entered: Option<&Entered>,
         gone: &mut oneshot::Receiver<()>,
     ) -> Result<Verdict> {
-        let woken = self.inner.waiters.register(&row.id);
+        let cancelled = |reason: &str| {
+            let error = KeeperError::not_approved(&row.id, ApprovalState::Cancelled, reason);
+            Ok(Verdict::Refused(Some(error)))
+        };
+        let woken = self.inner.waiters.register(&row.id, &caller.key);
         let deadline = Instant::now() + crate::entry::until(row.expires_at);
         loop {
             let state = self.approval_row(None, &row.id).await?.state;
@@ -423,6 +428,9 @@ impl Keeper {
                 self.close_approval(caller, row, ApprovalState::Expired, reason).await?;
                 continue;
             }
+            if let Some(reason) = self.lost_right(caller).await? {
+                return cancelled(reason);
+            }
             let ended = async {
                 match entered {
                     Some(entered) => entered.sandbox().wait_ended().await,
@@ -433,8 +441,10 @@ impl Keeper {
                 () = woken.notified() => {}
                 () = tokio::time::sleep_until(deadline.min(Instant::now() + POLL_INTERVAL).into()) => {}
                 _ = &mut *gone => {
-                    let error = KeeperError::not_approved(&row.id, ApprovalState::Cancelled, "its caller disconnected");
-                    return Ok(Verdict::Refused(Some(error)));
+                    // Its connection may have ended with its key.
+                    let of_key = self.lost_right(caller).await?;
+                    let of_code = request.calling_code.as_ref().and_then(|code| code.end.get().copied());
+                    return cancelled(of_key.or(of_code).unwrap_or("its caller disconnected"));
                 }
                 how = ended => {
                     let error = entered.map(|entered| {
@@ -447,6 +457,21 @@ impl Keeper {
         }
     }
 
+    /// Returns why the key of a call that waits cannot make it any more; none if it can.
+    async fn lost_right(&self, caller: &Caller) -> Result<Option<&'static str>> {
+        if caller.is_operator() || ServiceWall::RevokedCalls.is_down() {
+            return Ok(None);
+        }
+        if caller.session.as_ref().is_some_and(|session| session.has_ended()) {
+            return Ok(Some("its session has ended"));
+        }
+        let is_same = self.find_key(&caller.key).await?.is_some_and(|key| {
+            let is_valid = crate::keys::check_row(&key).is_ok();
+            is_valid && key.role == caller.role && key.tenant == caller.tenant
+        });
+        Ok((!is_same).then_some("its key was revoked, has expired or was changed while it waited"))
+    }
+
     /// Begins an approved call, if it is still the one that was approved, and its key may still make it.
     async fn begin_approved(
         &self,
@@ -456,12 +481,8 @@ impl Keeper {
         entered: Option<&Entered>,
     ) -> Result<()> {
         let refuse = |reason: &str| Err(KeeperError::not_approved(&row.id, ApprovalState::Cancelled, reason));
-        let is_same = self.find_key(&caller.key).await?.is_some_and(|key| {
-            let is_valid = crate::keys::check_row(&key).is_ok();
-            is_valid && key.role == caller.role && key.tenant == caller.tenant
-        });
-        if !is_same && !caller.is_operator() {
-            return refuse("its key was revoked, has expired or was changed while it waited");
+        if let Some(reason) = self.lost_right(caller).await? {
+            return refuse(reason);
         }
         if let Some(tool) = &row.tool {
             match self.find_tool(caller, tool).await {

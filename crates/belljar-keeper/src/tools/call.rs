@@ -10,7 +10,7 @@ use super::check::{CheckedCall, ToolCall, approval_rule, attempt, check_call, of
 use super::files::WrittenFile;
 use super::stored::{ToolInfo, tool_details};
 use crate::action::{SANDBOX_USE, TOOL_CALL};
-use crate::approval::{ApprovalRequest, ApprovalScreening};
+use crate::approval::{ApprovalRequest, ApprovalScreening, CallingCode};
 use crate::approvals::{AsShown, Permit, in_sandbox, waits};
 use crate::audit::CODE_DIGEST;
 use crate::caller::Caller;
@@ -48,11 +48,21 @@ impl Keeper {
     /// # Errors
     /// Needs the role user; arguments that are not within the tool. The code's own failure is in the result.
     pub async fn call_tool(&self, caller: &Caller, named: &str, call: ToolCall) -> Result<ToolResult> {
-        self.call_tool_to(caller, named, call, Reporter::none()).await
+        self.call_tool_to(caller, named, (call, None), Reporter::none()).await
     }
 
     /// Calls a tool, as [`Self::call_tool`] does, and reports the events of its code.
     pub fn stream_tool(&self, caller: &Caller, named: &str, call: ToolCall) -> Run<CodeEvent, ToolResult> {
+        self.stream_call(caller, named, (call, None))
+    }
+
+    /// Calls a tool, for running code if it is given.
+    pub(super) fn stream_call(
+        &self,
+        caller: &Caller,
+        named: &str,
+        call: (ToolCall, Option<CallingCode>),
+    ) -> Run<CodeEvent, ToolResult> {
         let (keeper, caller, named) = self.clone_for_task(caller, named);
         Run::new(|report| async move { keeper.call_tool_to(&caller, &named, call, report).await })
     }
@@ -61,7 +71,7 @@ impl Keeper {
         &self,
         caller: &Caller,
         named: &str,
-        call: ToolCall,
+        call: (ToolCall, Option<CallingCode>),
         report: Reporter<CodeEvent>,
     ) -> Result<ToolResult> {
         self.run_call(caller, named, move |keeper, caller, named, gone| async move {
@@ -72,7 +82,8 @@ impl Keeper {
             }
             let info = keeper.find_tool(&caller, &named).await?;
             let mut details = tool_details(&info.tool.name, Some(&info));
-            details.push((CODE_DIGEST, hex::encode(Sha256::digest(&call.code))));
+            details.push((CODE_DIGEST, hex::encode(Sha256::digest(&call.0.code))));
+            details.extend(call.1.iter().flat_map(CallingCode::details));
             let is_by_name = !named.contains('@');
             let called = keeper.run_tool(&caller, (info, is_by_name), call, report, gone, &mut details).await;
             if let Ok(result) = &called {
@@ -89,7 +100,7 @@ impl Keeper {
         &self,
         caller: &Caller,
         (info, is_by_name): (ToolInfo, bool),
-        call: ToolCall,
+        (call, calling_code): (ToolCall, Option<CallingCode>),
         report: Reporter<CodeEvent>,
         mut gone: oneshot::Receiver<()>,
         details: &mut Vec<(&'static str, String)>,
@@ -111,6 +122,7 @@ impl Keeper {
             let shown = ApprovalRequest {
                 screening: screening.clone(),
                 template_id: Some(plan.origin.id.clone()),
+                calling_code: calling_code.clone(),
                 ..of_call(shown, &info, &call, &checked)
             };
             // Its name may stand for another one by then.
@@ -140,7 +152,8 @@ impl Keeper {
                         self.approve_in_session(
                             caller,
                             &sandbox,
-                            (&info, &call, &checked, screening),
+                            (&info, &call, &checked),
+                            (screening, calling_code),
                             waiting,
                             &mut gone,
                         )
@@ -177,13 +190,14 @@ impl Keeper {
         &self,
         caller: &Caller,
         sandbox: &str,
-        (info, call, checked, screening): (&ToolInfo, &ToolCall, &CheckedCall, Option<ApprovalScreening>),
+        (info, call, checked): (&ToolInfo, &ToolCall, &CheckedCall),
+        (screening, calling_code): (Option<ApprovalScreening>, Option<CallingCode>),
         waiting: impl FnOnce(Waiting),
         gone: &mut oneshot::Receiver<()>,
     ) -> Result<Permit> {
         let entered = self.find_for(caller, sandbox, SANDBOX_USE).await?;
         let shown = of_call(in_sandbox(TOOL_CALL, &entered), info, call, checked);
-        let shown = ApprovalRequest { screening, ..shown };
+        let shown = ApprovalRequest { screening, calling_code, ..shown };
         self.await_approval(caller, shown, Some(&entered), waiting, gone).await
     }
 

@@ -7,8 +7,7 @@
 //! ```
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use belljar_engine::{CodeEvent, v1};
@@ -23,7 +22,9 @@ use tokio::sync::{OwnedMutexGuard, oneshot};
 use super::code_call::{parse, to_answer};
 use super::steps::{CALL_TIMEOUT, CALL_TIMEOUTS};
 use crate::action::TOOL_CALL;
+use crate::approval::CallingCode;
 use crate::caller::Caller;
+use crate::code_request::CodeRequest;
 use crate::code_step::{Answers, CodeCall, CodeStep, EndedStep, RUN_BYTES, call_id};
 use crate::create::fill_random;
 use crate::entry::Entry;
@@ -163,12 +164,18 @@ impl Keeper {
     }
 
     /// Calls a tool for code, and returns the answer as JSON, or the message of an error.
-    async fn call_from_code(&self, code: &CallingCode<'_>, named: &str, arguments: &[u8]) -> Result<Vec<u8>> {
+    async fn call_from_code(
+        &self,
+        code: &RunningCode<'_>,
+        named: &str,
+        arguments: &[u8],
+        calling: CallingCode,
+    ) -> Result<Vec<u8>> {
         let call = parse(arguments)?;
         // Each call is one that the caller could make now.
         let caller = self.caller_now(code.caller).await?;
         self.check_not_in_session(code, named).await?;
-        let mut run = self.stream_tool(&caller, named, call);
+        let mut run = self.stream_call(&caller, named, (call, Some(calling)));
         let done = loop {
             match run.next().await {
                 Some(RunEvent::Waiting(waiting)) => {
@@ -185,7 +192,7 @@ impl Keeper {
     }
 
     /// Refuses a tool whose session is the sandbox of the code: it would wait until the code has ended, which waits for it.
-    async fn check_not_in_session(&self, code: &CallingCode<'_>, named: &str) -> Result<()> {
+    async fn check_not_in_session(&self, code: &RunningCode<'_>, named: &str) -> Result<()> {
         let info = self.find_tool(code.caller, named).await?;
         if !info.tool.session {
             return Ok(());
@@ -205,7 +212,7 @@ impl Keeper {
 
 /// The execution whose code calls.
 #[derive(Clone)]
-struct CallingCode<'a> {
+struct RunningCode<'a> {
     caller: &'a Caller,
     entered: &'a Entered,
     report: Reporter<CodeEvent>,
@@ -214,7 +221,7 @@ struct CallingCode<'a> {
     turn: Arc<tokio::sync::Mutex<()>>,
 }
 
-impl CallingCode<'_> {
+impl RunningCode<'_> {
     /// Freezes the sandbox for an approval, or for calls.
     async fn hold(&self, keeper: &Keeper, call: &str) -> Result<()> {
         let entry = &self.entered.entry;
@@ -249,14 +256,14 @@ impl CallingCode<'_> {
         }
     }
 
-    /// Ends a step with calls, and returns their answers. None will come if this fails.
+    /// Ends a step with calls, and returns their answers, or why there will be none.
     async fn ask(
         &self,
         keeper: &Keeper,
         steps: &CallSteps,
         Place { context, language, execution }: Place,
         calls: &[v1::ToolCalled],
-    ) -> Result<Answers> {
+    ) -> Result<std::result::Result<Answers, &'static str>> {
         let ids: Vec<_> = calls.iter().map(|called| call_id(&steps.run, called.call)).collect();
         self.hold(keeper, ids.first().map_or("", String::as_str)).await?;
         let calls = ids.into_iter().zip(calls).map(|(id, called)| CodeCall {
@@ -274,10 +281,12 @@ impl CallingCode<'_> {
         };
         let (answers, answered) = oneshot::channel();
         let (run, key) = (steps.run.clone(), self.caller.key.clone());
-        self.report.step(EndedStep { run, key, step, answers }).await;
+        let session = self.caller.session.clone();
+        self.report.step(EndedStep { run, key, session, step, answers }).await;
         let answers = answered.await;
         self.release(keeper).await?;
-        answers.map_err(|_| KeeperError::CallerGone)
+        // Dropped without a reason where nobody has kept the run.
+        Ok(answers.unwrap_or(Err("it has disconnected")))
     }
 }
 
@@ -332,13 +341,14 @@ struct CallSteps {
     /// Id of the run.
     run: String,
     timeout: Duration,
-    /// Nobody answers calls any more.
-    is_abandoned: Arc<AtomicBool>,
+    /// Why nobody answers calls any more, once that is so.
+    abandoned: Arc<OnceLock<&'static str>>,
 }
 
-/// What code gets instead of an answer that its caller has not given.
-const NOT_ANSWERED: &str =
-    "its caller has not answered calls of this execution in time, and answers none any more";
+/// Returns what code gets instead of an answer that its caller has not given.
+fn not_answered(why: &str) -> String {
+    format!("its caller has not answered calls of this execution, and answers none any more: {why}")
+}
 
 /// Time between the last call and the end of its step: calls that code makes together end it together.
 const SETTLE: Duration = Duration::from_millis(5);
@@ -346,9 +356,14 @@ const SETTLE: Duration = Duration::from_millis(5);
 /// Calls of tools by the code of one execution.
 pub(crate) struct CallsFromCode<'a> {
     keeper: &'a Keeper,
-    code: CallingCode<'a>,
+    code: RunningCode<'a>,
+    text: Bytes,
     offered: &'a OfferedTools,
     place: Place,
+    /// What is shown of the code with its calls, once it has made one.
+    shown: Option<CallingCode>,
+    /// Why its calls have ended, once they have.
+    ended: Arc<OnceLock<&'static str>>,
     running: FuturesUnordered<BoxFuture<'a, ()>>,
     /// How calls of functions end steps, if they do.
     steps: Option<CallSteps>,
@@ -365,21 +380,32 @@ impl<'a> CallsFromCode<'a> {
         caller: &'a Caller,
         entered: &'a Entered,
         report: Reporter<CodeEvent>,
-        (asked, offered): (&CodeTools, &'a OfferedTools),
+        (request, offered): (&CodeRequest, &'a OfferedTools),
     ) -> Result<Self> {
-        let code = CallingCode { caller, entered, report, held: Arc::default(), turn: Arc::default() };
+        let asked = &request.tools;
+        let code = RunningCode { caller, entered, report, held: Arc::default(), turn: Arc::default() };
         let steps = if asked.steps {
             let timeout = asked.call_timeout.unwrap_or(CALL_TIMEOUT);
             let mut run = [0; RUN_BYTES];
             fill_random(&mut run)?;
             let run = keeper.inner.steps.run_id(run);
-            Some(CallSteps { run, timeout, is_abandoned: Arc::default() })
+            Some(CallSteps { run, timeout, abandoned: Arc::default() })
         } else {
             None
         };
-        let (running, open) = (FuturesUnordered::new(), Vec::new());
-        let settled_at = Instant::now();
-        Ok(Self { keeper, code, offered, place: Place::default(), running, steps, open, settled_at })
+        Ok(Self {
+            keeper,
+            code,
+            text: request.code.clone(),
+            offered,
+            place: Place::default(),
+            shown: None,
+            ended: Arc::default(),
+            running: FuturesUnordered::new(),
+            steps,
+            open: Vec::new(),
+            settled_at: Instant::now(),
+        })
     }
 
     /// Records where the code runs.
@@ -406,14 +432,24 @@ impl<'a> CallsFromCode<'a> {
 
     fn call_tool(&mut self, named: &'a str, called: &v1::ToolCalled) {
         let (keeper, code, answer) = (self.keeper, self.code.clone(), self.answer(called));
-        let arguments = called.arguments.clone();
+        let (arguments, calling) = (called.arguments.clone(), self.shown());
         let answering = async move {
             let _turn = code.turn.lock().await;
-            let result = keeper.call_from_code(&code, named, &arguments).await;
+            let result = keeper.call_from_code(&code, named, &arguments, calling).await;
             let result = result.map(Bytes::from).map_err(|error| crate::error::chain(&error));
             code.answer(answer, result).await;
         };
         self.running.push(answering.boxed());
+    }
+
+    /// Returns what is shown of the code with its calls.
+    fn shown(&mut self) -> CallingCode {
+        let new = || {
+            let Place { context, language, execution } = self.place.clone();
+            let (sandbox, end) = (self.code.entered.id().to_string(), Arc::clone(&self.ended));
+            CallingCode::new(sandbox, (context, language, execution), &self.text, end)
+        };
+        self.shown.get_or_insert_with(new).clone()
     }
 
     /// Ends a step with the calls that are open.
@@ -423,22 +459,20 @@ impl<'a> CallsFromCode<'a> {
         let answers: Vec<_> = answers.collect();
         let answering = async move {
             let _turn = code.turn.lock().await;
-            let mut results = Err(NOT_ANSWERED.to_owned());
-            if !steps.is_abandoned.load(Ordering::Relaxed) {
-                results = match code.ask(keeper, &steps, place, &calls).await {
-                    Ok(results) => Ok(results),
-                    Err(KeeperError::CallerGone) => {
-                        steps.is_abandoned.store(true, Ordering::Relaxed);
-                        Err(NOT_ANSWERED.to_owned())
-                    }
+            let mut results = match steps.abandoned.get() {
+                Some(why) => Err(not_answered(why)),
+                None => match code.ask(keeper, &steps, place, &calls).await {
+                    Ok(Ok(results)) => Ok(results),
+                    Ok(Err(why)) => Err(not_answered(steps.abandoned.get_or_init(|| why))),
                     Err(error) => Err(crate::error::chain(&error)),
-                };
-            }
+                },
+            };
             for answer in answers {
                 let result = match &mut results {
                     // Each call that waits is answered.
                     Ok(results) => {
-                        results.remove(&answer.call).unwrap_or_else(|| Err(NOT_ANSWERED.to_owned()))
+                        let missing = || Err(not_answered("the answer is missing"));
+                        results.remove(&answer.call).unwrap_or_else(missing)
                     }
                     Err(error) => Err(error.clone()),
                 };
@@ -467,8 +501,10 @@ impl<'a> CallsFromCode<'a> {
         }
     }
 
-    /// Ends the calls that go on, and resumes the sandbox if it is frozen for one.
-    pub(crate) async fn end(&mut self) -> Result<()> {
+    /// Ends the calls that go on, for this reason, and resumes the sandbox if it is frozen for one.
+    pub(crate) async fn end(&mut self, reason: &'static str) -> Result<()> {
+        // The first one, if this is called twice.
+        let _ = self.ended.set(reason);
         self.running.clear();
         self.code.release(self.keeper).await
     }

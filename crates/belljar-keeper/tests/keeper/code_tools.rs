@@ -22,7 +22,7 @@ pub(crate) fn names(names: &[&str]) -> Vec<String> {
     names.iter().map(|name| (*name).to_owned()).collect()
 }
 
-fn with_tools(text: &str, tools: &[&str]) -> CodeRequest {
+pub(crate) fn with_tools(text: &str, tools: &[&str]) -> CodeRequest {
     let tools = CodeTools { tools: names(tools), ..CodeTools::default() };
     CodeRequest { code: text.to_owned().into(), tools, ..CodeRequest::default() }
 }

@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use belljar_keeper::{
-    CallAnswer, Caller, CodeRequest, CodeStep, CodeTools, KeeperError, OnDisconnect, OnShutdown, StepEnd,
+    CallAnswer, Caller, CodeRequest, CodeStep, CodeTools, KeeperError, KeyChange, OnDisconnect, OnShutdown,
+    StepEnd,
 };
-use belljar_model::{CodeExecution, CodeStatus, SandboxState};
+use belljar_model::{CodeExecution, CodeStatus, Role, SandboxState};
 use bytes::Bytes;
 
 use crate::approvals::{add_tool, approve, approver, refusal, user, waiting};
@@ -178,6 +179,35 @@ pub(crate) async fn answers_are_of_the_run_and_its_key(fixture: Fixture) {
     let none = CodeTools { steps: true, ..CodeTools::default() };
     let none = CodeRequest { tools: none, ..in_steps("1") };
     assert_eq!(refusal(fixture.keeper.run_code(&agent, &id, none).await).0, "invalid_field");
+}
+
+/// A step ends with its key at once, and its code gets the reason.
+pub(crate) async fn steps_end_with_their_key(fixture: Fixture) {
+    let operator = Caller::operator("test", "request");
+    let text = "import belljar\n\
+        try: belljar.tools.lookup()\n\
+        except belljar.ToolError as error: open('why', 'w').write(str(error))";
+    let lower = KeyChange { role: Some(Role::Read), ..KeyChange::default() };
+    let expire = KeyChange { expires: Some(Some(Duration::ZERO)), ..KeyChange::default() };
+    for change in [None, Some(lower), Some(expire)] {
+        let agent = user(&fixture).await;
+        let id = fixture.create(&agent).await.id.to_string();
+        let step = calls(begin(&fixture, &agent, &id, with_time(text, 3600)).await);
+        match change {
+            None => fixture.keeper.revoke_key(&operator, &agent.key).await.unwrap(),
+            Some(change) => drop(fixture.keeper.update_key(&operator, &agent.key, change).await.unwrap()),
+        }
+        until("the code goes on", async || {
+            state(&fixture, &operator, &id).await == SandboxState::Running
+                && fixture.sh(&operator, &id, "cat why").await.exit_code == Some(0)
+        })
+        .await;
+        let said = fixture.sh(&operator, &id, "cat why").await;
+        assert!(crate::fixture::text(&said).contains("its key was revoked or changed"), "{said:?}");
+        let (code, said) = refusal(go_on(&fixture, &agent, vec![result(&step.calls[0].id, "5")]).await);
+        assert!(code == "call_closed" && said.contains("its key was revoked or changed"), "{said}");
+        fixture.keeper.kill(&operator, &id).await.unwrap();
+    }
 }
 
 pub(crate) async fn runs_end_while_calls_wait(fixture: Fixture) {

@@ -30,6 +30,8 @@ pub(super) struct CodeRequest {
     pub(super) limit: Option<Duration>,
     /// Whether the user can answer questions.
     pub(super) allow_input: bool,
+    /// Stored tools that the code may call.
+    pub(super) tools: Vec<String>,
 }
 
 /// Output format.
@@ -221,6 +223,7 @@ async fn execute(
         language: request.language,
         timeout_ms: milliseconds(request.limit),
         allow_input: request.allow_input,
+        tools: request.tools,
         on_disconnect: v1::OnDisconnect::ON_DISCONNECT_KILL.into(),
         ..Default::default()
     };
@@ -281,7 +284,7 @@ async fn execute(
                 };
                 guest.answer_code(answer).await?;
             }
-            // It was offered none.
+            // Of a stored tool: the server answers it.
             CodeEvent::ToolCalled(_) => {}
             CodeEvent::Ended(ended) => {
                 let after = place.usage().await;

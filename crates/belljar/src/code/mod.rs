@@ -162,8 +162,12 @@ pub(crate) fn rich(args: &RunArgs) -> Result<u8, Quit> {
         let mut signals = Signals::catch()?;
         let place = Place::open(request, Some(installation), inputs, &mut signals).await?;
         let mut screen = Screen::new(form, pictures, args.sandbox.quiet);
-        let code_request =
-            CodeRequest { language: language.name.clone(), limit: Some(limit), ..CodeRequest::default() };
+        let code_request = CodeRequest {
+            language: language.name.clone(),
+            limit: Some(limit),
+            tools: args.tools.clone(),
+            ..CodeRequest::default()
+        };
         let done = match &mut work {
             Work::Program(program) => {
                 let code_request = CodeRequest { code: program.source.clone(), ..code_request };

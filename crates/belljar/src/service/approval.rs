@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use belljar_client::{Method, v1};
-use belljar_keeper::{ApprovalContent, ApprovalFinding, ApprovalInfo, ApprovalRequest, ApprovalScreening};
+use belljar_keeper::{
+    ApprovalContent, ApprovalFinding, ApprovalInfo, ApprovalRequest, ApprovalScreening, CallingCode,
+};
 use belljar_model::ApprovalState;
 use belljar_screen::Finding;
 use jiff::Timestamp;
@@ -79,12 +81,13 @@ async fn list(link: &Link, all: bool) -> Result<(), Quit> {
     }
 }
 
-/// Returns the tool, or the action in a sandbox.
+/// Returns the tool, and the sandbox whose code calls it; or the action in a sandbox.
 fn name(request: &ApprovalRequest) -> String {
-    match (&request.tool, &request.sandbox) {
-        (Some(tool), _) => tool.clone(),
-        (None, Some(sandbox)) => format!("{} in {sandbox}", request.action),
-        (None, None) => request.action.clone(),
+    match (&request.tool, &request.calling_code, &request.sandbox) {
+        (Some(tool), Some(code), _) => format!("{tool} by code in {}", code.sandbox),
+        (Some(tool), None, _) => tool.clone(),
+        (None, _, Some(sandbox)) => format!("{} in {sandbox}", request.action),
+        (None, _, None) => request.action.clone(),
     }
 }
 
@@ -109,6 +112,8 @@ fn show(link: &Link, approval: &ApprovalInfo) -> Result<(), Quit> {
     row("state", Some(approval.state.to_string()));
     row("who", Some(format!("{} (key {}, tenant {})", approval.requester, approval.key, approval.tenant)));
     row("call", Some(name(request)));
+    row("called by", request.calling_code.as_ref().map(|code| caller(code, approval.state)));
+    row("digest of calling code", request.calling_code.as_ref().map(|code| code.code_sha256.clone()));
     row("expires", Some(away(approval.expires_at)).filter(|_| approval.state == ApprovalState::Pending));
     row("template", Some(request.template.clone()));
     row("network", Some(request.network.clone()));
@@ -155,7 +160,19 @@ fn show(link: &Link, approval: &ApprovalInfo) -> Result<(), Quit> {
             part(name, content)?;
         }
     }
-    request.files.iter().try_for_each(|(name, content)| part(&format!("file {name}"), content))
+    request.files.iter().try_for_each(|(name, content)| part(&format!("file {name}"), content))?;
+    let Some(CallingCode { code, code_bytes, .. }) = &request.calling_code else { return Ok(()) };
+    let shown = code.data.len();
+    let is_whole = u64::try_from(shown).is_ok_and(|shown| shown >= *code_bytes);
+    let cut = if is_whole { String::new() } else { format!(" (the first {shown} of {code_bytes} bytes)") };
+    part(&format!("calling code, which runs already{cut}"), code)
+}
+
+/// Returns which code makes a call, and what becomes of it until somebody decides.
+fn caller(code: &CallingCode, state: ApprovalState) -> String {
+    let CallingCode { sandbox, context, execution, .. } = code;
+    let frozen = if state == ApprovalState::Pending { ", frozen until the decision" } else { "" };
+    format!("execution {execution} in context {context} of {sandbox}{frozen}")
 }
 
 /// Prints what screening has found in a call.

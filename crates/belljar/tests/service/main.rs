@@ -5,6 +5,7 @@
 
 mod bodies;
 mod check;
+mod code_calls;
 mod contexts;
 mod contexts_apart;
 mod contexts_lost;

@@ -4,6 +4,7 @@ use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
 
+use crate::code::has_ipython;
 use crate::fixture::{Done, Home, eventually, stop};
 
 /// A home with a key whose calls all wait, and one of a person who decides.
@@ -138,6 +139,56 @@ fn held_sandboxes_name_their_approval() {
     assert_eq!(done.status, Some(125), "{done:?}");
     assert!(done.stderr.contains(&format!("approval {approval} is denied by ann: no")), "{done:?}");
     assert_eq!(home.inside(&id, "echo free"), "free\n");
+}
+
+/// Whoever decides about a call of code is shown which code of which sandbox makes it, and that this waits, frozen.
+#[test]
+fn calls_of_code_show_it() {
+    if !has_ipython() {
+        return;
+    }
+    let people = People::new();
+    let home = &people.home;
+    let caller = home.good("key create --name caller --owner caller").trim().to_owned();
+    home.good("tool add deploy --language bash --approval always");
+    let code = "import belljar\nbelljar.tools.deploy(code='echo released')['stdout']  # \x1b[2Jnote";
+    let mut command: Command = home.belljar(&["run", "--rich", "--tool", "deploy", "-c", code]);
+    command
+        .env("BELLJAR_API_KEY", &caller)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let running = command.spawn().unwrap();
+    let id = people.waiting();
+    let approval = home.json(&format!("approval show {id}"));
+    let calling = &approval["request"]["calling_code"];
+    let sandbox = calling["sandbox"].as_str().unwrap();
+    let listed = home.good("approval ls");
+    assert!(listed.contains(&format!("deploy@1 by code in {sandbox}")), "{listed}");
+    let shown = home.good(&format!("approval show {id}"));
+    for line in [
+        format!("call                    deploy@1 by code in {sandbox}"),
+        format!(
+            "called by               execution {} in context python of {sandbox}, frozen until the decision",
+            calling["execution"]
+        ),
+        format!("digest of calling code  {}", calling["code_sha256"].as_str().unwrap()),
+        "calling code, which runs already:\n  import belljar\n".to_owned(),
+        "  belljar.tools.deploy(code='echo released')['stdout']  # ".to_owned(),
+    ] {
+        assert!(shown.contains(&line), "{line:?} is not in {shown}");
+    }
+    assert!(!shown.contains('\x1b'), "{shown:?}");
+    people.approve();
+    let done = Done::of(running.wait_with_output().unwrap());
+    assert_eq!((done.status, done.stdout.as_str()), (Some(0), "'released\\n'\n"), "{done:?}");
+    assert!(done.stderr.contains(&format!("the call waits for approval {id}")), "{done:?}");
+    assert!(!home.good(&format!("approval show {id}")).contains("frozen until"));
+    // Without a context, or a server, nothing can be called.
+    home.run("run --tool deploy -c 1")
+        .refused(2, &["--tool: code calls tools in a context alone; add --rich"]);
+    home.run("run --rich --tool deploy --engine local -c 1").refused(2, &["--tool"]);
+    home.run("run --rich --tool nosuch -c 1").refused(125, &["tool"]);
 }
 
 /// Whoever is too late is told, and does not believe to have stopped the call.

@@ -6,6 +6,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
+use crate::code::has_ipython;
 use crate::fixture::Home;
 
 fn repository() -> PathBuf {
@@ -105,7 +106,13 @@ fn approvals_page_script_works() {
     let (good, text) = run(&home, script);
     assert!(good && text.contains("by ann") && text.contains("as planned"), "{text}");
     assert_eq!(home.read("out.txt"), "released\n", "{text}");
-    let by_risk = page.split("```sh\n").nth(2).and_then(|rest| rest.split("```").next()).unwrap();
+    if has_ipython() {
+        let of_code = page.split("```sh\n").nth(2).and_then(|rest| rest.split("```").next()).unwrap();
+        let (good, text) = run(&home, of_code);
+        assert!(good && text.contains("calling code, which runs already:"), "{text}");
+        assert_eq!(home.read("code.txt"), "'out\\n'\n", "{text}");
+    }
+    let by_risk = page.split("```sh\n").nth(3).and_then(|rest| rest.split("```").next()).unwrap();
     let (good, text) = run(&home, by_risk);
     assert!(good && text.contains("by the tool's rule on-risk; risk high") && text.contains("42"), "{text}");
 }

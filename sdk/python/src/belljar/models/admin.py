@@ -275,6 +275,36 @@ class ApprovalDecision:
 
 
 @dataclass(frozen=True)
+class CallingCode:
+    """Running code that makes a call, as `belljar.tools.NAME(…)`. Its sandbox is frozen while the call waits.
+
+    `code` is the code, or its first 32 KiB, of `code_bytes` in all; `code_sha256` is the digest of the whole.
+    """
+
+    sandbox_id: str
+    context: str
+    language: str
+    execution: int
+    code: str
+    code_bytes: int
+    code_sha256: str
+
+    @classmethod
+    def from_json(cls, value: Any) -> CallingCode:
+        """Parses calling code."""
+        value = read.mapping(value, "`calling_code`")
+        return cls(
+            sandbox_id=read.text(value, "sandbox"),
+            context=read.text(value, "context"),
+            language=read.text(value, "language"),
+            execution=read.integer(value, "execution"),
+            code=read.data(read.mapping(value.get("code"), "`code`")).decode("utf-8", "replace"),
+            code_bytes=read.integer(value, "code_bytes"),
+            code_sha256=read.text(value, "code_sha256"),
+        )
+
+
+@dataclass(frozen=True)
 class ApprovalInfo:
     """An approval: a call that waits for a person's decision, or has waited.
 
@@ -287,6 +317,7 @@ class ApprovalInfo:
         decision: The decision of a person.
         granted_by: The approval whose budget has allowed the call, which did not wait then.
         outcome: How the call has ended, or why it did not run.
+        calling_code: The running code that makes the call, if code does.
     """
 
     approval_id: str
@@ -303,12 +334,15 @@ class ApprovalInfo:
     started_at: Optional[datetime] = None
     ended_at: Optional[datetime] = None
     outcome: Optional[str] = None
+    calling_code: Optional[CallingCode] = None
 
     @classmethod
     def from_json(cls, value: Any) -> ApprovalInfo:
         """Parses an approval."""
         value = read.mapping(value, "the approval")
         decision = value.get("decision")
+        request = read.mapping(value.get("request"), "`request`")
+        calling_code = request.get("calling_code")
         return cls(
             approval_id=read.text(value, "id"),
             state=read.text(value, "state"),
@@ -316,7 +350,7 @@ class ApprovalInfo:
             key_id=read.text(value, "key"),
             requester=read.text(value, "requester"),
             digest=read.text(value, "digest"),
-            request=read.mapping(value.get("request"), "`request`"),
+            request=request,
             created_at=read.time(value, "created_at"),
             expires_at=read.time(value, "expires_at"),
             decision=None if decision is None else ApprovalDecision.from_json(decision),
@@ -324,6 +358,7 @@ class ApprovalInfo:
             started_at=read.optional_time(value, "started_at"),
             ended_at=read.optional_time(value, "ended_at"),
             outcome=read.optional_text(value, "outcome"),
+            calling_code=None if calling_code is None else CallingCode.from_json(calling_code),
         )
 
 
