@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import json
+import re
+import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
 from mcp import Client, MCPError
 
 from conftest import Connection
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "mcp.md"
 
 TOOLS = [
     "run_code",
@@ -161,5 +167,23 @@ def test_large_code_is_refused(connection: Connection) -> None:
             await client.call_tool("run_code", {"code": "x" * 10_000_000})
         # The connection goes on.
         assert (await call(client, "run_command", command="echo on"))["stdout"] == "on\n"
+
+    connection.run(case)
+
+
+def test_page_on_functions(connection: Connection) -> None:
+    """The messages of docs/mcp.md."""
+    if subprocess.run(["python3", "-c", "import IPython"], capture_output=True, env={"PATH": "/usr/bin:/bin"}).returncode != 0:
+        pytest.skip("python3-ipython is not installed here")
+    blocks = re.findall(r"^```json\n(\{\"name\": \"run_code\".*?)^```$", PAGE.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    begin, go_on = (json.loads(block)["arguments"] for block in blocks)
+
+    async def case(client: Client) -> None:
+        step = await call(client, "run_code", **begin)
+        (called,) = step["tool_calls"]
+        assert (step["status"], called["name"], called["arguments"]) == ("tool_calls", "lookup", {"city": "Paris"})
+        (answer,) = go_on["tool_results"]
+        done = await call(client, "run_code", tool_results=[{**answer, "call_id": called["id"]}])
+        assert (done["status"], done["results"][0]["text"]) == ("ok", "2.1")
 
     connection.run(case)

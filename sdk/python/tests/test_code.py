@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from datetime import datetime, timedelta, timezone
 from typing import Any, Dict, List
 
 import pytest
@@ -306,6 +307,39 @@ class TestReal:
                 await sbx.run_code("1", functions=wrong)
         with pytest.raises(belljar.ArgumentTypeException, match=r'such as \["analyse"\]'):
             await sbx.run_code("1", tools="analyse")
+
+    async def test_steps(self, sbx: Any, api: Any) -> None:
+        code = "import belljar\nprint(1)\nfound = belljar.tools.lookup(city='Köln')\n"
+        code += "try: belljar.tools.lookup()\nexcept belljar.ToolError as error: print(error)\nfound"
+        step = await sbx.run_code_step(code, functions=["lookup"], call_timeout="30s")
+        (call,) = step.tool_calls
+        assert (call.name, call.arguments, step.execution) == ("lookup", {"city": "Köln"}, None)
+        left = step.expires_at - datetime.now(timezone.utc)
+        assert timedelta(0) < left <= timedelta(seconds=30)
+        assert (await sbx.get_info()).held_by == call.id
+        with pytest.raises(belljar.InvalidArgumentException, match="is no JSON"):
+            await sbx.run_code_step({call.id: object()})
+        with pytest.raises(belljar.InvalidArgumentException, match="pass nothing else"):
+            await sbx.run_code_step({call.id: 1}, functions=["lookup"])
+        with pytest.raises(belljar.NotFoundException) as refused:
+            await sbx.run_code_step({"call_1": 1})
+        assert refused.value.code == "call_not_found"
+        # By its id alone, as from another process.
+        again = await api.Sandbox.connect(sbx.sandbox_id)
+        step = await again.run_code_step({call.id: {"people": 1.1}})
+        (second,) = step.tool_calls
+        with pytest.raises(belljar.ConflictException) as closed:
+            await sbx.run_code_step({call.id: 1})
+        assert closed.value.code == "call_closed"
+        step = await sbx.run_code_step({second.id: LookupError("no such city")})
+        assert step.tool_calls == () and step.expires_at is None
+        done = step.execution
+        assert (done.ok, done.stdout, done.text) == (True, "1\nLookupError: no such city\n", "{'people': 1.1}")
+        assert (await sbx.run_code_step("2", functions=["lookup"])).execution.text == "2"
+        with pytest.raises(belljar.InvalidArgumentException, match="give the names"):
+            await sbx.run_code_step("1")
+        with pytest.raises(belljar.ArgumentTypeException, match=r'such as \["lookup"\]'):
+            await sbx.run_code_step("1", functions="lookup")
 
     async def test_timeout_then_rebuilt(self, sbx: Any) -> None:
         await sbx.run_code("kept = 1")

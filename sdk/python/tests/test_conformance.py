@@ -107,6 +107,15 @@ class Run:
         wanted = {"status": "ok", "state": "preserved", "failed": None, "rebuilt": False, **step}
         assert found == {**found, **{name: wanted[name] for name in found if name in wanted}}, (step, found)
 
+    async def do_code_step(self, step: Dict[str, Any]) -> None:
+        end = await self.sbx.run_code_step(step["code_step"], step["language"], functions=step["functions"])
+        for answers in step["answers"]:
+            called = [{"name": call.name, "arguments": call.arguments} for call in end.tool_calls]
+            assert called == [{"name": one["name"], "arguments": one["arguments"]} for one in answers]
+            results = [LookupError(one["fails"]) if "fails" in one else one["result"] for one in answers]
+            end = await self.sbx.run_code_step({call.id: result for call, result in zip(end.tool_calls, results)})
+        assert end.execution is not None and (end.execution.status, end.execution.stdout) == ("ok", step["stdout"])
+
     async def do_at_once(self, step: Dict[str, Any]) -> None:
         await asyncio.gather(*(self.step(one) for one in step["at_once"]))
 

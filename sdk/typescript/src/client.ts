@@ -57,7 +57,7 @@ export class Sandboxes {
     return this.#api.create(known("create", options, CREATE_OPTIONS, REQUEST_OPTIONS));
   }
 
-  /** Connects to a sandbox by its id or name, and resumes it if it is paused. */
+  /** Connects to a sandbox by its id or name, and resumes it if it is paused, unless it is held. */
   connect(id: string, options: ConnectOptions & RequestOptions = {}): Promise<Sandbox> {
     return this.#api.connect(id, known("connect", options, CONNECT_OPTIONS, REQUEST_OPTIONS));
   }

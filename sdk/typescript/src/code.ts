@@ -3,9 +3,9 @@
 import { decodeData, fromBase64, text, toBase64 } from "./bytes.js";
 import { type Chart, CHART, chartFromWire, type Table, TABLE, tableFromWire } from "./code-data.js";
 import { ofRequest, REQUEST_OPTIONS, type RequestOptions } from "./config.js";
-import { seconds } from "./convert.js";
+import { date, seconds } from "./convert.js";
 import { ConflictError, ConnectionError, InvalidArgumentError, ServerError } from "./errors.js";
-import { checkText, checkTexts, known, names, wrongType } from "./options.js";
+import { checkMapping, checkText, checkTexts, known, names, wrongType } from "./options.js";
 import { errorFromEvent, type OnText, parseEvent, readEvent, TextOutput } from "./output.js";
 import type { ServerSentEvent } from "./sse.js";
 import { type ApiRequest, isShort, newIdempotencyKey, route, type Transport } from "./transport.js";
@@ -212,6 +212,40 @@ export interface RunCodeOptions extends RequestOptions {
   output?: Size;
 }
 
+/** Options for running code in steps. */
+export interface CodeStepOptions extends Omit<RunCodeOptions, "functions" | "onStdout" | "onStderr" | "onResult" | "onError" | "onInput"> {
+  /** Names of the functions that the code may call as `belljar.tools.NAME(…)`. */
+  functions: string[];
+  /**
+   * Milliseconds for which calls wait for their results: 10 minutes if not given, 1 second to 1 hour. Then the code gets an error for
+   * each, and goes on or is ended as `onDisconnect` says.
+   */
+  callTimeoutMs?: number;
+}
+
+/** The results of all calls of a step, by the ids of the calls: values of JSON, or errors, which the code gets as a `ToolError`. */
+export type CallResults = Record<string, unknown>;
+
+/** A call of a function that waits for its result. */
+export interface CodeCall {
+  /** Its id. */
+  id: string;
+  /** The function. */
+  name: string;
+  /** Its arguments, by name. */
+  arguments: Record<string, unknown>;
+}
+
+/** How a step of code has ended: with calls that wait for their results, or with the end of the code. */
+export interface CodeStep {
+  /** Calls that wait. The sandbox is frozen until all of them are answered, or their time is over. */
+  toolCalls: CodeCall[];
+  /** When their time is over. */
+  expiresAt?: Date;
+  /** The outcome of the code, once no call waits, with the output of all steps. */
+  execution?: Execution;
+}
+
 /** A function that code may call: it gets the arguments by name, and its result is a value of JSON. */
 export type ToolFunction = { call(args: Record<string, unknown>): unknown }["call"];
 
@@ -235,6 +269,21 @@ const RUN_CODE_OPTIONS = names<Omit<RunCodeOptions, keyof RequestOptions>>({
   tools: true,
   functions: true,
   maxToolCalls: true,
+  onDisconnect: true,
+  output: true,
+});
+
+const CODE_STEP_OPTIONS = names<Omit<CodeStepOptions, keyof RequestOptions>>({
+  language: true,
+  context: true,
+  envs: true,
+  env: true,
+  cwd: true,
+  timeoutMs: true,
+  tools: true,
+  functions: true,
+  maxToolCalls: true,
+  callTimeoutMs: true,
   onDisconnect: true,
   output: true,
 });
@@ -283,6 +332,8 @@ interface WireEnd {
 
 /** Parses a complete execution. */
 type WireExecution = WireHead & WireEnd & { results: WireResult[]; stdout: WireOutput; stderr: WireOutput; error?: ExecutionError | null };
+
+type WireStep = WireExecution | { status: "tool_calls"; tool_calls: CodeCall[]; expires_at: string };
 
 const TEXTS = { text: "text/plain", html: "text/html", markdown: "text/markdown", svg: "image/svg+xml", latex: "text/latex", javascript: "application/javascript" } as const;
 const FILES = { png: "image/png", jpeg: "image/jpeg", pdf: "application/pdf" } as const;
@@ -361,6 +412,14 @@ function contextFromWire(wire: WireContext): CodeContext {
 function executionFromWire(wire: WireExecution): Execution {
   const read = (output: WireOutput): string => text(decodeData(output.encoding, output.data));
   return executionFrom(wire, wire.results.map(resultFromWire), read(wire.stdout), read(wire.stderr), wire.error ?? undefined, wire);
+}
+
+function stepFromWire(wire: WireStep): CodeStep {
+  if ("tool_calls" in wire) {
+    const toolCalls = wire.tool_calls.map(({ id, name, arguments: args }) => ({ id, name, arguments: args }));
+    return { toolCalls, expiresAt: date(wire.expires_at) };
+  }
+  return { toolCalls: [], execution: executionFromWire(wire) };
 }
 
 function executionFrom(head: WireHead, results: Result[], stdout: string, stderr: string, error: ExecutionError | undefined, end: WireEnd): Execution {
@@ -442,31 +501,9 @@ export class Code {
 
   async run(code: string, options: RunCodeOptions): Promise<Execution> {
     known("runCode", options, RUN_CODE_OPTIONS, REQUEST_OPTIONS);
-    checkText("code", code);
-    if (options.context !== undefined && options.language !== undefined) {
-      throw new InvalidArgumentError("give either a language or a context, which has its own language", { field: "language" });
-    }
     const functions = functionNames(options.functions);
-    const request: ApiRequest = {
-      method: "POST",
-      path: route`/v1/sandboxes/${this.#sandboxId}/code`,
-      json: {
-        code,
-        context: options.context === undefined ? undefined : id(options.context),
-        language: options.language,
-        env: variables(options),
-        cwd: options.cwd,
-        timeout: seconds("timeoutMs", options.timeoutMs),
-        allow_input: options.onInput === undefined ? undefined : true,
-        tools: options.tools,
-        functions: functions.length === 0 ? undefined : functions,
-        max_tool_calls: options.maxToolCalls,
-        on_disconnect: options.onDisconnect,
-        output: options.output,
-      },
-      idempotencyKey: newIdempotencyKey(),
-      options: ofRequest(options),
-    };
+    const asked = { allow_input: options.onInput === undefined ? undefined : true, functions: functions.length === 0 ? undefined : functions };
+    const request: ApiRequest = { ...this.#request(code, options, asked), idempotencyKey: newIdempotencyKey() };
     const timeoutMs = options.timeoutMs ?? this.#defaultTimeoutMs;
     const listened = [options.onStdout, options.onStderr, options.onResult, options.onError, options.onInput].some((one) => one !== undefined);
     if (!listened && functions.length === 0 && isShort(timeoutMs)) {
@@ -480,6 +517,54 @@ export class Code {
       }
     }
     throw new ConnectionError("the stream ended before the code; the state of its context is unknown");
+  }
+
+  /** Runs code to its first calls, or answers those of a step. It is not sent again: a step is not to begin twice. */
+  async step(code: string | CallResults, options: CodeStepOptions | RequestOptions): Promise<CodeStep> {
+    if (typeof code !== "string") {
+      known("runCodeStep", options, {}, REQUEST_OPTIONS);
+      const json = { tool_results: Object.entries(checkMapping("code", code as object, "{ [call.id]: result }")).map(([call, result]) => callResult(call, result)) };
+      return this.#step({ method: "POST", path: route`/v1/sandboxes/${this.#sandboxId}/code/continue`, json, options: ofRequest(options) }, undefined);
+    }
+    const begin = known("runCodeStep", options as CodeStepOptions, CODE_STEP_OPTIONS, REQUEST_OPTIONS);
+    const functions = begin.functions as unknown;
+    if (!Array.isArray(functions) || functions.length === 0) {
+      throw wrongType("functions", functions, 'the names of those that the code may call, such as ["lookup"]');
+    }
+    const asked = { functions, call_timeout: seconds("callTimeoutMs", begin.callTimeoutMs) };
+    return this.#step(this.#request(code, begin, asked), begin.timeoutMs ?? this.#defaultTimeoutMs);
+  }
+
+  async #step(request: ApiRequest, timeoutMs: number | undefined): Promise<CodeStep> {
+    if (isShort(timeoutMs)) {
+      return stepFromWire(await this.#transport.work<WireStep>(request, timeoutMs));
+    }
+    return stepFromWire(await this.#transport.json<WireStep>({ ...request, options: { ...request.options, requestTimeoutMs: request.options?.requestTimeoutMs ?? 0 } }));
+  }
+
+  #request(code: string, options: Omit<CodeStepOptions, "functions" | "callTimeoutMs">, more: Record<string, unknown>): ApiRequest {
+    checkText("code", code);
+    if (options.context !== undefined && options.language !== undefined) {
+      throw new InvalidArgumentError("give either a language or a context, which has its own language", { field: "language" });
+    }
+    return {
+      method: "POST",
+      path: route`/v1/sandboxes/${this.#sandboxId}/code`,
+      json: {
+        code,
+        context: options.context === undefined ? undefined : id(options.context),
+        language: options.language,
+        env: variables(options),
+        cwd: options.cwd,
+        timeout: seconds("timeoutMs", options.timeoutMs),
+        tools: options.tools,
+        max_tool_calls: options.maxToolCalls,
+        on_disconnect: options.onDisconnect,
+        output: options.output,
+        ...more,
+      },
+      options: ofRequest(options),
+    };
   }
 
   async #answer(context: string, answer: Record<string, unknown>): Promise<void> {
@@ -612,6 +697,22 @@ function functionNames(functions: unknown): string[] {
     throw wrongType(`functions.${wrong[0]}`, wrong[1], "a function");
   }
   return Object.keys(functions);
+}
+
+/** Returns the answer to a call of a step. */
+function callResult(call: string, result: unknown): Record<string, unknown> {
+  if (result instanceof Error) {
+    return { call_id: call, ...failure(result) };
+  }
+  const value = result ?? null;
+  try {
+    if (JSON.stringify(value) === undefined) {
+      throw new TypeError("it has no form in JSON");
+    }
+  } catch (cause) {
+    throw new InvalidArgumentError(`the result for ${call} is no JSON: ${String(cause)}`, { field: "code", cause });
+  }
+  return { call_id: call, result: value };
 }
 
 function failure(error: unknown): { error: string } {

@@ -1,6 +1,6 @@
 import "./dispose.js";
 import { toBase64 } from "./bytes.js";
-import { Code, type CodeContext, type CodeContextOptions, type ContextRef, type Execution, type RunCodeOptions } from "./code.js";
+import { type CallResults, Code, type CodeContext, type CodeContextOptions, type CodeStep, type CodeStepOptions, type ContextRef, type Execution, type RunCodeOptions } from "./code.js";
 import { Commands } from "./commands.js";
 import { type CallOptions, Configuration, CONNECTION_OPTIONS, ofCommand, ofRequest, REQUEST_OPTIONS, type RequestOptions } from "./config.js";
 import { checkNetwork, limitsToWire, metrics, modeText, sandboxInfo, seconds, templateInfo } from "./convert.js";
@@ -246,7 +246,7 @@ export class Sandbox {
     return new SandboxApi(transportOf("create", options, CREATE_OPTIONS)).create(options);
   }
 
-  /** Connects to a sandbox by its id or name, and resumes it if it is paused. */
+  /** Connects to a sandbox by its id or name, and resumes it if it is paused, unless it is held. */
   static connect(id: string, options: ConnectOptions & CallOptions = {}): Promise<Sandbox> {
     return new SandboxApi(transportOf("connect", options, CONNECT_OPTIONS)).connect(id, { timeoutMs: options.timeoutMs, ...ofRequest(options) });
   }
@@ -348,6 +348,17 @@ export class Sandbox {
    */
   runCode(code: string, options: RunCodeOptions = {}): Promise<Execution> {
     return this.#code.run(code, options);
+  }
+
+  /**
+   * Runs code until it calls functions, and returns the calls; or goes on with the results of all of them, by their ids, until it calls
+   * again or ends. For a caller that answers later, as a loop around a model does, also in another process: the sandbox is frozen
+   * between two steps. Functions of this program are simpler with {@link Sandbox.runCode}.
+   */
+  runCodeStep(code: string, options: CodeStepOptions): Promise<CodeStep>;
+  runCodeStep(results: CallResults, options?: RequestOptions): Promise<CodeStep>;
+  runCodeStep(code: string | CallResults, options: CodeStepOptions | RequestOptions = {}): Promise<CodeStep> {
+    return this.#code.step(code, options);
   }
 
   /** Creates a context in addition to the default contexts of the languages. */
@@ -588,7 +599,8 @@ export class SandboxApi {
     if (info.state === "gone" || info.state === "stopping") {
       throw new SandboxGoneError(`the sandbox ${id} has ended${info.reason === null ? "" : ` (${info.reason})`}; make a new one`, { code: "sandbox_gone" });
     }
-    if (info.state === "paused" || timeoutMs !== undefined) {
+    // One that is held goes on by itself, once somebody has decided or answered.
+    if ((info.state === "paused" && info.heldBy === null) || timeoutMs !== undefined) {
       info = await this.resumeInfo(info.sandboxId, options);
     }
     return new Sandbox(this.#transport, info);

@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { ContextNotFoundError, KernelDied, SandboxError } from "belljar";
+import { ConflictError, ContextNotFoundError, InvalidArgumentError, KernelDied, Sandbox, SandboxError } from "belljar";
 import { live, missing, shared } from "./live.js";
 
 const at = shared();
@@ -35,6 +35,21 @@ live("variables live on in a context", async (context) => {
     { context: made, functions: { lookup: ({ city }: { city: string }) => ({ size: city.length }), fail: () => Promise.reject(new RangeError("no")), odd: () => () => 1 } },
   );
   assert.equal(calling.text, "'4; ToolError: RangeError: no; ToolError: TypeError: odd() returned what is no JSON'");
+  const both = "const [a, b] = await Promise.all(['Oslo', 'Rome'].map((city) => belljar.tools.lookup({ city }).catch(String))); console.log(b); a.size";
+  let step = await at.sandbox.runCodeStep(both, { context: made, functions: ["lookup"], callTimeoutMs: 30_000 });
+  assert.deepEqual(step.toolCalls.map(({ name, arguments: args }) => [name, args]), [["lookup", { city: "Oslo" }], ["lookup", { city: "Rome" }]]);
+  assert.ok((step.expiresAt as Date).getTime() - Date.now() <= 30_000 && step.execution === undefined);
+  const [oslo, rome] = step.toolCalls.map((call) => call.id) as [string, string];
+  await assert.rejects(at.sandbox.runCodeStep({ [oslo]: 1 }), (error) => error instanceof InvalidArgumentError && error.field === "tool_results");
+  await assert.rejects(at.sandbox.runCodeStep({ [oslo]: () => 1, [rome]: 1 }), /is no JSON/);
+  await assert.rejects(at.sandbox.runCodeStep({ [oslo]: 1 }, { functions: ["lookup"] } as never), /no option "functions"/);
+  // By the ids alone, as from another process.
+  step = await (await Sandbox.connect(at.sandbox.sandboxId)).runCodeStep({ [rome]: new RangeError("no"), [oslo]: { size: 4 } });
+  assert.deepEqual([step.toolCalls, step.execution?.text, step.execution?.logs.stdout], [[], "4", ["ToolError: RangeError: no\n"]]);
+  await assert.rejects(at.sandbox.runCodeStep({ [oslo]: 1, [rome]: 1 }), (error) => error instanceof ConflictError && error.code === "call_closed");
+  for (const functions of [undefined, [], "lookup"]) {
+    await assert.rejects(at.sandbox.runCodeStep("1", { functions } as never), { name: "InvalidArgumentError", field: "functions" });
+  }
   const late = await at.sandbox.runCode("while (true) {}", { context: made, timeoutMs: 500 });
   assert.deepEqual([late.status, late.state], ["timed_out", "preserved"]);
   const ended = await at.sandbox.runCode("process.exit(3)", { context: made });

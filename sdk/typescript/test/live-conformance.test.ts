@@ -95,6 +95,15 @@ class Run {
       this.#session ??= await this.sandbox.sessions.create();
       checkResult(step, await this.#session.run(line, { check: false }));
     },
+    code_step: async (step: Step, code: string): Promise<void> => {
+      let end = await this.sandbox.runCodeStep(code, { language: step["language"] as string, functions: step["functions"] as string[] });
+      for (const answers of step["answers"] as { name: string; arguments: object; result?: unknown; fails?: string }[][]) {
+        assert.deepEqual(end.toolCalls.map(({ name, arguments: args }) => [name, args]), answers.map(({ name, arguments: args }) => [name, args]));
+        const result = (at: number) => (answers[at]?.fails === undefined ? answers[at]?.result : new RangeError(answers[at]?.fails));
+        end = await this.sandbox.runCodeStep(Object.fromEntries(end.toolCalls.map((call, at) => [call.id, result(at)])));
+      }
+      assert.deepEqual([end.execution?.status, end.execution?.logs.stdout.join("")], ["ok", step["stdout"]]);
+    },
     code: async (step: Step, code: string): Promise<void> => {
       const done = await this.sandbox.runCode(code, { language: step["language"] as string });
       const found = { status: done.status, state: done.state, failed: done.error?.name ?? null, stdout: done.logs.stdout.join(""), rebuilt: done.rebuilt !== undefined };

@@ -415,8 +415,19 @@ async fn functions_end_steps(fixture: Fixture) {
         "{done}"
     );
     assert_eq!(done["sandbox"], step["sandbox"]);
+    for (wrong, said) in [
+        (json!({"code": "1", "call_timeout": 5}), "invalid_field: call_timeout: it is the time for results"),
+        (json!({"code": "1", "functions": ["f"], "call_timeout": 0}), "invalid_field: call_timeout: "),
+        (json!({"code": "1", "functions": ["f"], "call_timeout": 3601}), "invalid_field: call_timeout: "),
+    ] {
+        let refused = call(&user, "run_code", wrong).await;
+        assert!(refused["isError"] == true && texts(&refused).starts_with(said), "{refused}");
+    }
     // A function that fails is an error in the code.
-    let step = good(&user, "run_code", json!({"code": code, "functions": ["lookup"]})).await;
+    let timed = json!({"code": code, "functions": ["lookup"], "call_timeout": 30});
+    let step = good(&user, "run_code", timed).await;
+    let expires_at: jiff::Timestamp = step["expires_at"].as_str().unwrap().parse().unwrap();
+    assert!(expires_at.duration_since(jiff::Timestamp::now()).as_secs() <= 30, "{step}");
     let failed = json!({"tool_results": [{"call_id": step["tool_calls"][0]["id"], "error": "no such city"}]});
     let raised = call(&user, "run_code", failed).await;
     assert_eq!(raised["structuredContent"]["error"]["value"], "no such city", "{raised}");

@@ -156,7 +156,7 @@ fn judge(expected: Verdict, met: Met, decided: Option<bool>, arrived: Option<boo
     let Verdict { host, allowed, reason, .. } = expected;
     let Met { resolved, error, .. } = met;
     // The program is the sandbox's.
-    let resolved = resolved.filter(|address| address.parse::<std::net::IpAddr>().is_ok());
+    let resolved = resolved.filter(|address| address.parse::<IpAddr>().is_ok());
     let error = error.map(|error| one_line(&error, MAX_SHOWN_CHARS));
     let agrees = match allowed {
         // That a host does not answer is not the policy's doing.
@@ -265,11 +265,14 @@ fn show(link: &Link, probed: &[Probed]) -> Result<(), Quit> {
 mod tests {
     use super::*;
 
-    fn judged(allowed: bool, error: Option<&str>, decided: Option<bool>, arrived: Option<bool>) -> bool {
+    fn verdict(allowed: bool) -> Verdict {
         let [by, reason] = [String::new(), String::new()];
-        let expected = Verdict { host: "x.example:443".to_owned(), allowed, by, reason };
+        Verdict { host: "x.example:443".to_owned(), allowed, by, reason }
+    }
+
+    fn judged(allowed: bool, error: Option<&str>, decided: Option<bool>, arrived: Option<bool>) -> bool {
         let met = Met { error: error.map(str::to_owned), ..Met::default() };
-        judge(expected, met, decided, arrived).agrees
+        judge(verdict(allowed), met, decided, arrived).agrees
     }
 
     #[test]
@@ -287,10 +290,9 @@ mod tests {
 
     #[test]
     fn what_the_program_says_is_one_short_line() {
-        let expected = Expected { host: "x.example:443".to_owned(), allowed: true, reason: String::new() };
         let row = "198.18.0.2\nx.example  denied  denied  -  yes";
         let met = Met { resolved: Some(row.to_owned()), error: Some(row.repeat(1000)), ..Met::default() };
-        let probed = judge(expected, met, Some(true), None);
+        let probed = judge(verdict(true), met, Some(true), None);
         assert_eq!(probed.resolved, None);
         assert!(probed.error.is_some_and(|error| error.lines().count() == 1 && error.len() < 1000));
     }

@@ -89,6 +89,8 @@ fn help_and_version() {
                                      pulls once; with the engine docker, the daemon
           --with <PACKAGE>           Install a Python package before the code runs, with the network
                                      preset pip, which is closed again then
+          --tool <NAME>              Let the code call a stored tool as belljar.tools.NAME(…), with
+                                     --rich or in a notebook; may be given more than once
           --engine <ENGINE>          Engine: local, process, none for no walls, docker or gvisor
                                      [default: local]
           --mount <SRC:DST[:ro|rw]>  Show a directory or file of this machine inside, read-only unless

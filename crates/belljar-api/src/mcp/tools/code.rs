@@ -45,6 +45,9 @@ pub(crate) struct RunCodeInput {
     /// Names of functions of yours that the code may call as `belljar.tools.NAME(…)`, in Python, JavaScript and TypeScript. If it does, the answer has
     /// `tool_calls`, and the code waits until you call this tool again with `tool_results`.
     functions: Option<Vec<String>>,
+    /// Seconds for which `tool_calls` wait for their results, 1 to 3600; 600 if not given. Then the code is interrupted.
+    #[schemars(range(min = 1, max = 3600))]
+    call_timeout: Option<u32>,
     /// Results of all `tool_calls` of an earlier answer, with which its code goes on. Given alone, or with `sandbox`.
     tool_results: Option<Vec<CallResultInput>>,
 }
@@ -159,7 +162,8 @@ impl Tool for RunCode {
     async fn run(call: &Call, input: RunCodeInput) -> Result<Reply<RunCodeOutput>, Problem> {
         if let Some(results) = input.tool_results {
             let others = [input.code.is_some(), input.language.is_some(), input.context.is_some()];
-            if others.contains(&true) || input.timeout.is_some() || input.functions.is_some() {
+            let times = [input.timeout.is_some(), input.call_timeout.is_some()];
+            if others.contains(&true) || times.contains(&true) || input.functions.is_some() {
                 return Err(Problem::field(
                     "tool_results",
                     "the code goes on as it began; give nothing but sandbox with it",
@@ -171,6 +175,10 @@ impl Tool for RunCode {
             return Err(Problem::field("code", "missing field `code`; give it, or tool_results to go on"));
         };
         let functions = input.functions.unwrap_or_default();
+        if functions.is_empty() && input.call_timeout.is_some() {
+            let reason = "it is the time for results of functions that the code calls; give functions";
+            return Err(Problem::field("call_timeout", reason));
+        }
         let place = call.place(input.sandbox).await?;
         let request = CodeRequest {
             code: code.into(),
@@ -178,7 +186,12 @@ impl Tool for RunCode {
             language: input.language,
             timeout: input.timeout.map(|seconds| Duration::from_secs(seconds.max(1).into())),
             hint_reader: HINT_READER,
-            tools: CodeTools { steps: !functions.is_empty(), functions, ..CodeTools::default() },
+            tools: CodeTools {
+                steps: !functions.is_empty(),
+                functions,
+                call_timeout: input.call_timeout.map(|seconds| Duration::from_secs(seconds.into())),
+                ..CodeTools::default()
+            },
             ..CodeRequest::default()
         };
         Ok(to_step_reply(&place, run_step(call, &place.id, request).await?))

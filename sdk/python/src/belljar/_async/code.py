@@ -11,7 +11,7 @@ from .._calls.code import ContextRef, Function
 from .._output import DEFAULT_KEPT_BYTES, OutputCollector
 from .._sse import ServerEvent
 from ..errors import ConflictException, ConnectionException, InvalidArgumentException, SandboxException, error_from_problem
-from ..models import CodeContext, Execution, ExecutionError, Logs, Question, Result, SandboxInfo
+from ..models import CodeContext, CodeStep, Execution, ExecutionError, Logs, Question, Result, SandboxInfo
 from . import _io
 from ._io import EventCallback, InputCallback, OutputCallback
 from ._transport import AsyncTransport
@@ -106,6 +106,68 @@ class AsyncCode:
             return await self._transport.request(call, request_timeout=request_timeout)
         running = AsyncRunning(self._transport, self.sandbox_id, on_stdout, on_stderr, on_result, on_error, on_input, offered)
         return await running.follow(call)
+
+    async def run_code_step(
+        self,
+        code: Union[str, Mapping[str, Any]],
+        language: Optional[str] = None,
+        *,
+        functions: Optional[Sequence[str]] = None,
+        context: Optional[ContextRef] = None,
+        envs: Optional[Mapping[str, str]] = None,
+        cwd: Optional[str] = None,
+        timeout: Optional[Duration] = None,
+        tools: Optional[Sequence[str]] = None,
+        max_tool_calls: Optional[int] = None,
+        call_timeout: Optional[Duration] = None,
+        on_disconnect: Optional[Literal["continue", "kill"]] = None,
+        output: Optional[Size] = None,
+        request_timeout: Optional[float] = None,
+    ) -> CodeStep:
+        """Runs code until it calls functions, and returns the calls; or goes on with their results, until it calls again or ends.
+
+        For a caller that answers later, as a loop around a model does, also in another process. The sandbox is frozen between
+        two steps. Functions of this program are simpler with `run_code`.
+
+        Args:
+            code: The code. Or the results of all calls of a step, by the ids of the calls: JSON, or an exception, which the code
+                gets as a `ToolError`; then nothing else but `request_timeout` is given.
+            functions: The names of the functions that the code may call as `belljar.tools.NAME(…)`.
+            call_timeout: Time for which calls wait for their results: 10 minutes if not given, 1 second to 1 hour. Then the
+                code gets an error for each.
+            language: See `run_code`, also for the other arguments.
+            context: A context instead of a language.
+            envs: Variables for this execution alone.
+            cwd: Working directory, for this execution alone.
+            timeout: Time limit, in which the time between two steps does not count.
+            tools: Stored tools that the code may call as well.
+            max_tool_calls: How often the code may call them together: 100 if not given, at most 1,000.
+            on_disconnect: Whether the code goes on when its calls are not answered in time (`continue`), or is ended (`kill`).
+            output: Number of bytes kept of each stream.
+            request_timeout: Seconds without data from the server beyond the code's own time, 0 for no limit.
+        """
+        if isinstance(code, Mapping):
+            begun = (language, functions, context, envs, cwd, timeout, tools, max_tool_calls, call_timeout, on_disconnect, output)
+            if any(one is not None for one in begun):
+                raise InvalidArgumentException("with results the code goes on as it began; pass nothing else", field="code")
+            return await self._transport.request(calls.code.go_on(self.sandbox_id, code), request_timeout=request_timeout)
+        call = calls.code.begin(
+            self.sandbox_id,
+            code,
+            functions=functions or (),
+            call_timeout=call_timeout,
+            language=language,
+            context=context,
+            envs=envs,
+            cwd=cwd,
+            timeout=timeout,
+            tools=tools,
+            max_tool_calls=max_tool_calls,
+            on_disconnect=on_disconnect,
+            output=output,
+            default_timeout=self._info.limits.timeout_s,
+        )
+        return await self._transport.request(call, request_timeout=request_timeout)
 
     async def create_code_context(
         self,

@@ -265,6 +265,8 @@ class AsyncSandbox(AsyncCode):
     ) -> AsyncSandbox:
         """Connects to a sandbox by its id or name, and resumes a paused one; with `timeout` it gets at least that time.
 
+        One that is held (`held_by`) stays so until somebody has decided or answered.
+
         Raises:
             NotFoundException: It does not exist.
             SandboxGoneException: It has ended.
@@ -273,7 +275,8 @@ class AsyncSandbox(AsyncCode):
             info = await leased.sandboxes.get(sandbox_id)
             if info.state in ("gone", "stopping"):
                 raise SandboxGoneException(f"the sandbox {sandbox_id} has ended: {info.reason}", code="sandbox_gone")
-            if info.state == "paused" or timeout is not None:
+            # One that is held goes on by itself, once somebody has decided or answered.
+            if (info.state == "paused" and info.held_by is None) or timeout is not None:
                 info = await leased.sandboxes.resume(info.sandbox_id, timeout)
             return cls(leased, info)
 

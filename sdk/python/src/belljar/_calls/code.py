@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Union
+from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, Union
 
 from .. import _json as read
 from .._arguments import text, text_list, texts, wrong_type
 from ..errors import InvalidArgumentException
-from ..models import CodeContext, Execution
+from ..models import CodeContext, CodeStep, Execution
 from ._call import Call, Duration, Size, delete, duration, get, given, new_idempotency_key, nothing, post, sandbox_path, segment
 from .commands import work_seconds
 
@@ -122,6 +122,74 @@ def run(
     streamed: bool,
 ) -> Call[Execution]:
     """Runs code; `streamed`: the response is a stream of events."""
+    body, takes = _request(
+        code,
+        language=language,
+        context=context,
+        envs=envs,
+        cwd=cwd,
+        timeout=timeout,
+        tools=tools,
+        functions=functions,
+        max_tool_calls=max_tool_calls,
+        on_disconnect=on_disconnect,
+        output=output,
+        default_timeout=default_timeout,
+    )
+    if allow_input:
+        body["allow_input"] = True
+    headers = {"Idempotency-Key": new_idempotency_key()}
+    if streamed:
+        headers["Accept"] = "text/event-stream"
+    path = sandbox_path(sandbox_id, "code")
+    return Call("POST", path, Execution.from_json, body=body, headers=headers, safe=True, takes=takes)
+
+
+def begin(
+    sandbox_id: str, code: str, *, functions: Sequence[str], call_timeout: Optional[Duration], **options: Any
+) -> Call[CodeStep]:
+    """Runs code to its first calls of functions, which have these names. It is not sent again: a step is not to begin twice."""
+    names = text_list(functions, "functions", "lookup")
+    if not names:
+        raise InvalidArgumentException("functions: give the names of those that the code may call", field="functions")
+    body, takes = _request(code, functions=names, **options)
+    body.update(given(call_timeout=duration(call_timeout, "call_timeout")))
+    return Call("POST", sandbox_path(sandbox_id, "code"), CodeStep.from_json, body=body, takes=takes)
+
+
+def go_on(sandbox_id: str, results: Mapping[str, Any]) -> Call[CodeStep]:
+    """Answers the calls of a step, by their ids, and runs the code to its next ones."""
+
+    def to_result(call: str, result: Any) -> Dict[str, Any]:
+        if isinstance(result, BaseException):
+            return {"call_id": call, **to_failure(result)}
+        try:
+            json.dumps(result, allow_nan=False)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise InvalidArgumentException(f"the result for {call} is no JSON: {error}", field="code") from None
+        return {"call_id": call, "result": result}
+
+    body = {"tool_results": [to_result(text(call, "code"), result) for call, result in results.items()]}
+    # How long the code may take was said when it began.
+    return Call("POST", sandbox_path(sandbox_id, "code", "continue"), CodeStep.from_json, body=body, takes=float("inf"))
+
+
+def _request(
+    code: str,
+    *,
+    language: Optional[str],
+    context: Optional[ContextRef],
+    envs: Optional[Mapping[str, str]],
+    cwd: Optional[str],
+    timeout: Optional[Duration],
+    tools: Optional[Sequence[str]],
+    functions: Sequence[str],
+    max_tool_calls: Optional[int],
+    on_disconnect: Optional[str],
+    output: Optional[Size],
+    default_timeout: Optional[float],
+) -> Tuple[Dict[str, Any], float]:
+    """Returns the body of a request to run code, and the seconds that the code may take."""
     if context is not None and language is not None:
         raise InvalidArgumentException("give either a language or a context, which has its own language", field="language")
     try:
@@ -135,19 +203,13 @@ def run(
         env=texts(envs, "envs"),
         cwd=cwd,
         timeout=duration(timeout, "timeout"),
-        allow_input=True if allow_input else None,
         tools=text_list(tools, "tools", "analyse"),
         functions=list(functions) or None,
         max_tool_calls=max_tool_calls,
         on_disconnect=on_disconnect,
         output=output,
     )
-    headers = {"Idempotency-Key": new_idempotency_key()}
-    if streamed:
-        headers["Accept"] = "text/event-stream"
-    path = sandbox_path(sandbox_id, "code")
-    takes = work_seconds(timeout, default_timeout)
-    return Call("POST", path, Execution.from_json, body=body, headers=headers, safe=True, takes=takes)
+    return body, work_seconds(timeout, default_timeout)
 
 
 def _path(sandbox_id: str, context: ContextRef, *rest: str) -> str:

@@ -266,6 +266,8 @@ class Sandbox(Code):
     ) -> Sandbox:
         """Connects to a sandbox by its id or name, and resumes a paused one; with `timeout` it gets at least that time.
 
+        One that is held (`held_by`) stays so until somebody has decided or answered.
+
         Raises:
             NotFoundException: It does not exist.
             SandboxGoneException: It has ended.
@@ -274,7 +276,8 @@ class Sandbox(Code):
             info = leased.sandboxes.get(sandbox_id)
             if info.state in ("gone", "stopping"):
                 raise SandboxGoneException(f"the sandbox {sandbox_id} has ended: {info.reason}", code="sandbox_gone")
-            if info.state == "paused" or timeout is not None:
+            # One that is held goes on by itself, once somebody has decided or answered.
+            if (info.state == "paused" and info.held_by is None) or timeout is not None:
                 info = leased.sandboxes.resume(info.sandbox_id, timeout)
             return cls(leased, info)
 

@@ -32,7 +32,20 @@ from .charts import (
     SuperChart,
     UnknownChart,
 )
-from .code import CodeContext, Column, Execution, ExecutionError, ExecutionResult, KernelDied, Logs, Question, Result, Table
+from .code import (
+    CodeCall,
+    CodeContext,
+    CodeStep,
+    Column,
+    Execution,
+    ExecutionError,
+    ExecutionResult,
+    KernelDied,
+    Logs,
+    Question,
+    Result,
+    Table,
+)
 from .commands import CommandResult, Outcome, Output, ProcessInfo, PtySize, StreamOutput
 from .files import ArchiveResult, FileEntry, FilesystemEvent, SearchMatch, SearchResult
 from .git import GitBranches, GitCommit, GitFileStatus, GitStatus
@@ -73,7 +86,9 @@ __all__ = [
     "BuildEvent",
     "CallingCode",
     "Chart",
+    "CodeCall",
     "CodeContext",
+    "CodeStep",
     "Column",
     "CommandResult",
     "DiskUsage",

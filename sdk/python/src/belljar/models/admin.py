@@ -76,8 +76,8 @@ class TemplateInfo:
     `base` is the base of its files: `host`, the machine's own file system, or `own`, none. `warm` has the modules that a
     pre-warmed interpreter of it has imported. `parent` is the template that its file is based on, and `steps` has the steps of
     its file, each with its packages or a summary. `limits` and `envs` are those of its sandboxes, where the request sets none.
-    If `machine`, its sandboxes are machines. `start` is the command that is started in each, `ready` the one that succeeds once it
-    is ready for use, and `workdir` their directory.
+    If `machine`, its sandboxes are machines. `start` is the command that is started in each, `ready` the one that succeeds once
+    it is ready for use, and `workdir` their directory.
     `image` is the image that it was made of, if its file is based on one.
     """
 

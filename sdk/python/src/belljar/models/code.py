@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from dataclasses import asdict, dataclass, field
+from datetime import datetime
 from typing import Any, Dict, List, Literal, Mapping, Optional, Sequence, Tuple, Union, cast
 
 from .. import _json as read
@@ -376,6 +377,45 @@ class Logs:
     stdout: Tuple[str, ...] = ()
     stderr: Tuple[str, ...] = ()
     truncated: bool = False
+
+
+@dataclass(frozen=True)
+class CodeCall:
+    """A call of a function that waits for its result."""
+
+    id: str
+    name: str
+    arguments: Mapping[str, Any]
+
+    @classmethod
+    def from_json(cls, value: Any) -> CodeCall:
+        """Parses a call."""
+        value = read.mapping(value, "the call")
+        return cls(read.text(value, "id"), read.text(value, "name"), read.mapping(value.get("arguments"), "`arguments`"))
+
+
+@dataclass(frozen=True)
+class CodeStep:
+    """How a step of code has ended: with calls that wait for their results, or with the end of the code.
+
+    Attributes:
+        tool_calls: Calls that wait. The sandbox is frozen until all of them are answered, or their time is over.
+        expires_at: When their time is over.
+        execution: The outcome of the code, once no call waits, with the output of all steps.
+    """
+
+    tool_calls: Tuple[CodeCall, ...] = ()
+    expires_at: Optional[datetime] = None
+    execution: Optional[Execution] = None
+
+    @classmethod
+    def from_json(cls, value: Any) -> CodeStep:
+        """Parses the end of a step."""
+        value = read.mapping(value, "the answer")
+        if value.get("status") != "tool_calls":
+            return cls(execution=Execution.from_json(value))
+        calls = read.list_of(value, "tool_calls", CodeCall.from_json)
+        return cls(tool_calls=tuple(calls), expires_at=read.time(value, "expires_at"))
 
 
 @dataclass(frozen=True)

@@ -1,3 +1,0 @@
-import{f as X,am as u,K as q,G as c,i as b,j as i,k as B,v as m,g as l,t as p,ar as h,O as C,o as D,y as n,w as x,m as E,l as F,as as H,n as J,z as L}from"./index-BNoVUIws.js";var N=x('<span class="left-out"> </span> ',1),P=x('<pre tabindex="0"> <!></pre>');function R(g,a){X(a,!0);let O=u(a,"bad",3,!1),w=u(a,"whole",3,!1);const y=4e4,e=F(()=>H(a.text,w()?1/0:y));var f=q(),k=c(f);{var j=r=>{var s=P();let o;var v=E(s),z=m(v);{var A=t=>{var _=N(),d=c(_),G=L(d),I=m(d,1,!0);p((K,M)=>{n(G,`
-${K??""}
-`),n(I,M)},[()=>J.leftOut(l(e).left),()=>h(l(e).tail)]),i(t,_)};b(z,t=>{l(e).left&&t(A)})}p(t=>{o=C(s,1,"output",null,o,{bad:O()}),D(s,"aria-label",a.label),n(v,t)},[()=>h(l(e).head)]),i(r,s)};b(k,r=>{a.text&&r(j)})}i(g,f),B()}export{R as O};

@@ -1,1 +1,0 @@
-import{at as s,au as n}from"./index-BNoVUIws.js";function t(o,a,r,f,i){var d=()=>{f(r[o])};r.addEventListener(a,d),i?s(()=>{r[o]=i()}):d(),(r===document.body||r===window||r===document)&&n(()=>{r.removeEventListener(a,d)})}export{t as b};
