@@ -74,8 +74,14 @@ pub(crate) async fn risky_calls_of_tools_wait(fixture: Fixture) {
     assert_eq!((screening.risk.as_str(), screening.threshold.as_str()), ("high", "high"));
     assert!(screening.findings.iter().any(|one| one.part == "code" && is_high(one)));
     let operator = Caller::operator("test", "request");
-    let records = fixture.keeper.audit_records(&operator, &Default::default(), None, 1000).await.unwrap();
-    let requested = records.iter().find(|record| record.action == "approval.request").unwrap();
+    // The record follows the approval.
+    let requested = loop {
+        let records = fixture.keeper.audit_records(&operator, &Default::default(), None, 1000).await.unwrap();
+        if let Some(record) = records.into_iter().find(|record| record.action == "approval.request") {
+            break record;
+        }
+        tokio::task::yield_now().await;
+    };
     assert_eq!(serde_json::to_value(&requested.details).unwrap()["risk"], "high");
     let budget = Some(NewBudget { scope: BudgetScope::Call, uses: 2, within: Duration::from_secs(600) });
     fixture.keeper.approve(&ann, &asked.id, Approve { note: String::new(), budget }).await.unwrap();
