@@ -384,19 +384,28 @@ fn no_network_replaces_namespaces() {
     for (kind, who, expected) in [
         (process, 0, ["allow"; 4]),
         (group, 0, ["allow"; 4]),
-        (process, 1, closed("EPERM")),
+        (process, 3, closed("EPERM")),
         (process, -1, closed("EPERM")),
-        (group, 1, closed("EPERM")),
-        (user, 1000, closed("EPERM")),
-        (user, 0, closed("EPERM")), // every process of the user
+        (group, 3, closed("EPERM")),
+        // The guest's threads.
+        (process, 1, ["EPERM"; 4]),
+        (process, 2, ["EPERM"; 4]),
+        (group, 1, ["EPERM"; 4]),
+        (user, 1000, ["EPERM"; 4]),
+        (user, 0, ["EPERM"; 4]), // every process of the user
     ] {
         all_spellings("setpriority", [kind, who, 19, 0], expected);
         all_spellings("ioprio_set", [kind + 1, who, 0, 0], expected); // the same kinds, counted from 1
     }
     for call in ["sched_setaffinity", "sched_setattr"] {
         all_spellings(call, [0, 8, 1, 0], ["allow"; 4]);
-        all_spellings(call, [1, 8, 1, 0], closed("EPERM"));
+        all_spellings(call, [3, 8, 1, 0], closed("EPERM"));
         all_spellings(call, [-1, 8, 1, 0], closed("EPERM"));
+    }
+    for call in ["sched_setaffinity", "sched_setattr", "sched_setparam", "sched_setscheduler"] {
+        for thread in [1, 2] {
+            all_spellings(call, [thread, 8, 1, 0], ["EPERM"; 4]);
+        }
     }
     for call in ["getpriority", "ioprio_get", "sched_getaffinity", "sched_getattr"] {
         all_spellings(call, [0, 1, 0, 0], ["allow"; 4]);
