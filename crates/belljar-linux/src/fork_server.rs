@@ -20,8 +20,8 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::process::{Pid, PidfdFlags, WaitId, WaitIdOptions};
 
-use crate::kernel;
 use crate::launch_unsafe::Supervisor;
+use crate::memory;
 use crate::passing::{MAX_DESCRIPTORS, Received, receive_with, send_with};
 use crate::plan::LaunchPlan;
 
@@ -52,7 +52,7 @@ const PONG: i32 = 0;
 #[derive(Debug)]
 pub struct ForkServer {
     socket: OwnedFd,
-    /// True if it could not be asked to reap one.
+    /// True if it could not be asked to reap one, until the next start.
     has_missed: AtomicBool,
 }
 
@@ -112,6 +112,10 @@ impl ForkServer {
         match (received.length, Pid::from_raw(number)) {
             (4, Some(pid)) if number > 0 => {
                 let pidfd = rustix::process::pidfd_open(pid, PidfdFlags::empty()).map_err(ForkError::Lost)?;
+                // Its own pidfd is open, and no other one is being started.
+                if self.has_missed.swap(false, Ordering::Relaxed) {
+                    self.ask_to_reap(ALL);
+                }
                 Ok(Supervisor::of_fork_server(pidfd, Arc::clone(self), pid))
             }
             (4, _) => Err(ForkError::Refused(Errno::from_raw_os_error(-number))),
@@ -139,11 +143,13 @@ impl ForkServer {
 
     /// Has a supervisor reaped that has ended.
     pub(crate) fn reap(&self, pid: Pid) {
-        let pid =
-            if self.has_missed.swap(false, Ordering::Relaxed) { ALL } else { pid.as_raw_nonzero().get() };
+        self.ask_to_reap(pid.as_raw_nonzero().get());
+    }
+
+    fn ask_to_reap(&self, pid: i32) {
         let [first, second, third, fourth] = pid.to_ne_bytes();
         if send_with(self.socket.as_fd(), &[REAP, first, second, third, fourth], &[]).is_err() {
-            // Its queue is full, so that it gets another message.
+            // Its queue is full.
             self.has_missed.store(true, Ordering::Relaxed);
         }
     }
@@ -167,8 +173,8 @@ fn wait(socket: BorrowedFd<'_>, flags: PollFlags, timeout: &Timespec) -> Result<
 /// # Errors
 /// The kernel's reason for refusing to receive or to answer, or `EBADMSG` for something that is no plan.
 pub fn serve_forks(socket: &OwnedFd) -> Result<(), Errno> {
-    // What is large is mapped by itself, and gone before a clone: each supervisor would keep what the next plan overwrites.
-    kernel::map_large_memory(PIECE_BYTES);
+    // Each supervisor keeps what the next plan overwrites, so that a plan overwrites as little as possible.
+    let mut buffer = memory::UnsharedMemory::new(PIECE_BYTES + 1)?;
     let (mut bytes, mut descriptors) = (Vec::new(), Vec::new());
     loop {
         let mut polls = [PollFd::new(socket, PollFlags::IN)];
@@ -177,9 +183,8 @@ pub fn serve_forks(socket: &OwnedFd) -> Result<(), Errno> {
             Err(Errno::INTR) => continue,
             Err(errno) => return Err(errno),
         }
-        let mut buffer = vec![0; PIECE_BYTES + 1];
-        let Received { length, descriptors: more, cut } = receive_with(socket.as_fd(), &mut buffer)?;
-        let (kind, piece) = match buffer.get(..length).and_then(<[u8]>::split_first) {
+        let Received { length, descriptors: more, cut } = receive_with(socket.as_fd(), buffer.as_mut())?;
+        let (kind, piece) = match buffer.as_mut().get(..length).and_then(<[u8]>::split_first) {
             None => return Ok(()),
             Some((&REAP, pid)) => {
                 reap(i32::from_ne_bytes(pid.try_into().map_err(|_| Errno::BADMSG)?));
@@ -191,16 +196,19 @@ pub fn serve_forks(socket: &OwnedFd) -> Result<(), Errno> {
             }
             Some((kind, piece)) => (*kind, piece),
         };
-        bytes.reserve(PIECE_BYTES + 1);
-        bytes.extend_from_slice(piece);
         descriptors.extend(more);
         if cut {
             return Err(Errno::BADMSG);
         }
-        drop(buffer);
+        if kind != LAST || !bytes.is_empty() {
+            bytes.extend_from_slice(piece);
+        }
         if kind == LAST {
-            let answer = start(std::mem::take(&mut bytes), std::mem::take(&mut descriptors))?;
+            let whole = if bytes.is_empty() { piece } else { &bytes };
+            let answer = start(whole, std::mem::take(&mut descriptors))?;
             send_with(socket.as_fd(), &answer.to_ne_bytes(), &[])?;
+            bytes = Vec::new();
+            memory::give_back_memory();
         }
     }
 }
@@ -215,13 +223,12 @@ fn reap(pid: i32) {
 }
 
 /// Starts a supervisor, and returns its process id, or the negative number of the error.
-fn start(bytes: Vec<u8>, mut descriptors: Vec<OwnedFd>) -> Result<i32, Errno> {
+fn start(bytes: &[u8], mut descriptors: Vec<OwnedFd>) -> Result<i32, Errno> {
     if descriptors.is_empty() {
         return Err(Errno::BADMSG);
     }
     let control = descriptors.remove(0);
-    let plan = LaunchPlan::decode(&bytes, descriptors)?;
-    drop(bytes);
+    let plan = LaunchPlan::decode(bytes, descriptors)?;
     Ok(match crate::launch_unsafe::start_process(&plan, &control) {
         // Dropping its pidfd does not end it.
         Ok((pid, _)) => pid,

@@ -73,6 +73,20 @@ pub(crate) unsafe fn clone3(namespaces: u64, cgroup: Option<BorrowedFd<'_>>) -> 
     }
 }
 
+/// Forks this process, which must have one thread (fork(2)). Returns the child's process id, and none in the child, which may do whatever
+/// its parent may.
+///
+/// # Errors
+/// `EBUSY` if it has more threads, or the kernel's reason.
+pub fn fork_alone() -> Result<Option<rustix::process::Pid>, Errno> {
+    if std::fs::read_dir("/proc/self/task").map_or(0, Iterator::count) != 1 {
+        return Err(Errno::BUSY);
+    }
+    // SAFETY: no other thread holds a lock of the process, or changes anything that the child finds.
+    let pid = unsafe { libc::fork() };
+    check(pid.into()).map(|_| rustix::process::Pid::from_raw(pid))
+}
+
 /// From linux/sched.h; libc has it as a wrapping constant.
 const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
 /// From linux/sched.h; the bit is in the low byte, which only clone3 can carry.
@@ -882,12 +896,6 @@ fn micros(time: libc::timeval) -> u64 {
     seconds.saturating_mul(1_000_000).saturating_add(u64::try_from(time.tv_usec).unwrap_or(0))
 }
 
-/// Has the allocator map each piece of memory of at least this many bytes by itself, also later (`M_MMAP_THRESHOLD`, mallopt(3)).
-pub(crate) fn map_large_memory(bytes: usize) {
-    // SAFETY: plain numbers; the call changes where later allocations come from.
-    unsafe { libc::mallopt(libc::M_MMAP_THRESHOLD, i32::try_from(bytes).unwrap_or(i32::MAX)) };
-}
-
 /// Takes an exclusive lock on one byte of a file for the open file description (F_OFD_SETLK, fcntl(2)): it is
 /// held until the last copy of the descriptor closes, so the kernel releases it when its holders die.
 ///
@@ -933,7 +941,7 @@ pub(crate) fn check(result: c_long) -> Result<c_long, Errno> {
     if result < 0 { Err(last_errno()) } else { Ok(result) }
 }
 
-fn last_errno() -> Errno {
+pub(crate) fn last_errno() -> Errno {
     // SAFETY: errno of this thread.
     let raw = unsafe { *libc::__errno_location() };
     Errno::from_raw_os_error(raw)

@@ -23,6 +23,8 @@ mod kernel;
 mod landlock_rules;
 mod launch_unsafe;
 mod line;
+#[path = "memory_unsafe.rs"]
+mod memory;
 mod network;
 mod network_unsafe;
 mod oom_mark;
@@ -49,8 +51,8 @@ pub use jail::{JailError, MAX_DATA_BYTES, Reach, enter_jail};
 pub use kernel::{
     CStringArray, LandlockAttr, MOUNT_ATTR_NODEV, MOUNT_ATTR_NOEXEC, MOUNT_ATTR_NOSUID,
     MOUNT_ATTR_NOSYMFOLLOW, MOUNT_ATTR_RDONLY, PROPAGATION_PRIVATE, Reaped, become_subreaper,
-    block_child_signal, children_cpu_us, cloexec_from, close_from, inherited_fd, install_seccomp, kill,
-    kill_all, landlock_abi, lock_byte, mount_setattr, moving_calls, pidfd_kill, reap_one,
+    block_child_signal, children_cpu_us, cloexec_from, close_from, fork_alone, inherited_fd, install_seccomp,
+    kill, kill_all, landlock_abi, lock_byte, mount_setattr, moving_calls, pidfd_kill, reap_one,
     reset_fault_handlers, reset_signals, restrict_landlock, serve_as, set_dumpable,
 };
 /// Maximum number of mounts in one tree, including the system's own.

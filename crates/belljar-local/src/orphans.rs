@@ -11,7 +11,7 @@ use tokio::sync::watch;
 
 use crate::progress::async_fd;
 
-/// Supervisors whose sandboxes were dropped; each is reaped when the next one is added, or at the end of the process.
+/// Supervisors that have not ended in time; each is reaped when it has.
 pub(crate) static ORPHANS: Orphans = Orphans { list: Mutex::new(Vec::new()) };
 
 pub(crate) struct Orphans {
@@ -20,6 +20,19 @@ pub(crate) struct Orphans {
 
 impl Orphans {
     pub(crate) fn adopt(&self, supervisor: Supervisor) {
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return self.keep(supervisor) };
+        match supervisor.pidfd().try_clone_to_owned().and_then(async_fd) {
+            Ok(ended) => drop(runtime.spawn(async move {
+                if ended.readable().await.is_ok() {
+                    supervisor.reap();
+                }
+            })),
+            Err(_) => self.keep(supervisor),
+        }
+    }
+
+    /// Reaps it when the next one is added, or at the end of the process.
+    fn keep(&self, supervisor: Supervisor) {
         let mut list = self.list.lock();
         list.retain(|old| !wait_for_exit(old, Duration::ZERO));
         list.push(supervisor);
