@@ -1,18 +1,21 @@
-//! The side of the host: starts a process for each screening.
+//! The side of the host: has a process for each screening.
 
 use std::io::{self, Read, Write as _};
 use std::net::Shutdown;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use belljar_linux::{Received, receive_with, send_with};
 use parking_lot::Mutex;
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use crate::report::Report;
 use crate::rules::{RuleError, RuleSet};
 use crate::screen::{MAX_CODE_BYTES, Request, unread_report};
-use crate::start::{ARGUMENT, Head};
+use crate::start::{ARGUMENT, FORKS, Head};
 
 /// Timeout of the process, which ends itself long before on a machine that is not overloaded.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -62,6 +65,10 @@ fn too_large(bytes: &usize) -> String {
 }
 
 impl ScreenError {
+    fn at(step: &'static str) -> impl Fn(io::Error) -> Self {
+        move |source| Self::Process { step, source }
+    }
+
     /// Returns the reason without the field.
     #[must_use]
     pub fn reason(&self) -> String {
@@ -84,10 +91,11 @@ pub fn screen_in_jail(request: &Request) -> Result<Report, ScreenError> {
     Screener::start()?.screen(request)
 }
 
-/// Screens code as [`screen_in_jail`] does, each in a process of its own that has been started before.
+/// Screens code as [`screen_in_jail`] does, each in a process of its own that has been forked before, from one that reads no code.
 #[derive(Default)]
 pub struct Screeners {
     next: Mutex<Option<Screener>>,
+    forks: Mutex<Option<Forks>>,
 }
 
 impl std::fmt::Debug for Screeners {
@@ -103,52 +111,113 @@ impl Screeners {
     /// As [`screen_in_jail`].
     pub fn screen(&self, request: &Request) -> Result<Report, ScreenError> {
         request.check()?;
-        let waiting = self.next.lock().take().and_then(Screener::if_waiting);
-        waiting.map_or_else(Screener::start, Ok)?.screen(request)
+        let waiting = self.next.lock().take().filter(Screener::is_waiting);
+        waiting.map_or_else(|| self.start(), Ok)?.screen(request)
     }
 
     /// Starts the process of the next screening, unless it waits already. A failure is left to that screening, which tries again.
     pub fn prepare(&self) {
         let mut next = self.next.lock();
         if next.is_none() {
-            *next = Screener::start().ok();
+            *next = self.start().ok();
         }
     }
+
+    fn start(&self) -> Result<Screener, ScreenError> {
+        let mut forks = self.forks.lock();
+        if let Some(forked) = forks.as_ref().and_then(Forks::fork) {
+            return Ok(forked);
+        }
+        // There is none yet, or something has ended it, or it cannot fork.
+        *forks = None;
+        let started = Forks::start()?;
+        let screener = started.fork().map_or_else(Screener::start, Ok)?;
+        *forks = Some(started);
+        Ok(screener)
+    }
+}
+
+/// A process that forks those of the screenings. It ends with its socket, which is dropped first.
+struct Forks {
+    socket: OwnedFd,
+    _process: Reaped,
+}
+
+impl Forks {
+    fn start() -> Result<Self, ScreenError> {
+        let pair =
+            rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None);
+        let (socket, theirs) = pair.map_err(|errno| ScreenError::at("connect to")(errno.into()))?;
+        let process = Reaped::start(&[ARGUMENT, FORKS], theirs.into(), Stdio::null())?;
+        Ok(Self { socket, _process: process })
+    }
+
+    /// Returns a process of its own for a screening, if there is one.
+    fn fork(&self) -> Option<Screener> {
+        let (socket, theirs) = UnixStream::pair().ok()?;
+        send_with(self.socket.as_fd(), &[1], &[theirs.as_fd()]).ok()?;
+        drop(theirs);
+        is_ready(self.socket.as_fd(), TIMEOUT).then_some(())?;
+        let Received { mut descriptors, .. } = receive_with(self.socket.as_fd(), &mut [0; 1]).ok()?;
+        Some(Screener { process: Process::Forked(descriptors.pop()?), socket })
+    }
+}
+
+/// Waits until a descriptor can be read, or nothing comes any more.
+fn is_ready(descriptor: BorrowedFd<'_>, timeout: Duration) -> bool {
+    let Ok(timeout) = Timespec::try_from(timeout) else { return false };
+    let mut polls = [PollFd::new(&descriptor, PollFlags::IN)];
+    matches!(rustix::io::retry_on_intr(|| rustix::event::poll(&mut polls, Some(&timeout))), Ok(1..))
 }
 
 /// A process that reads one piece of code, and its socket.
 struct Screener {
-    child: Reaped,
+    process: Process,
     socket: UnixStream,
+}
+
+enum Process {
+    /// Started by this one.
+    Own(Reaped),
+    /// Forked and reaped by that of [`Forks`].
+    Forked(OwnedFd),
+}
+
+impl Process {
+    fn end(&mut self) {
+        const SIGKILL: i32 = 9;
+        match self {
+            Self::Own(process) => process.end(),
+            // Fails if it has ended already.
+            Self::Forked(pidfd) => drop(belljar_linux::pidfd_kill(pidfd.as_fd(), SIGKILL)),
+        }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.end();
+    }
 }
 
 impl Screener {
     fn start() -> Result<Self, ScreenError> {
-        let at = |step| move |source| ScreenError::Process { step, source };
-        let (socket, theirs) = UnixStream::pair().map_err(at("connect to"))?;
+        let (socket, theirs) = UnixStream::pair().map_err(ScreenError::at("connect to"))?;
         let theirs = OwnedFd::from(theirs);
-        // The running executable, even if its file has been replaced.
-        let child = Command::new("/proc/self/exe")
-            .arg(ARGUMENT)
-            .env_clear()
-            .current_dir("/")
-            .stdin(Stdio::from(theirs.try_clone().map_err(at("connect to"))?))
-            .stdout(Stdio::from(theirs))
-            .stderr(Stdio::null())
-            .spawn()
-            .map_err(at("start"))?;
-        Ok(Self { child: Reaped(child), socket })
+        let input = theirs.try_clone().map_err(ScreenError::at("connect to"))?;
+        let process = Reaped::start(&[ARGUMENT], input.into(), theirs.into())?;
+        Ok(Self { process: Process::Own(process), socket })
     }
 
-    /// Returns it if it still waits for its request, which it does unless something else has ended it.
-    fn if_waiting(mut self) -> Option<Self> {
-        matches!(self.child.0.try_wait(), Ok(None)).then_some(self)
+    /// Reports whether it still waits for its request, which it does unless something else has ended it.
+    fn is_waiting(&self) -> bool {
+        !is_ready(self.socket.as_fd(), Duration::ZERO)
     }
 
     fn screen(mut self, request: &Request) -> Result<Report, ScreenError> {
         let deadline = Instant::now() + TIMEOUT;
         let answer = exchange(&mut self.socket, request, deadline);
-        self.child.end();
+        self.process.end();
         let answer = match answer {
             Ok(answer) => serde_json::from_slice::<Result<Report, String>>(&answer).ok(),
             Err(_) => None,
@@ -192,6 +261,19 @@ fn exchange(socket: &mut UnixStream, request: &Request, deadline: Instant) -> io
 struct Reaped(Child);
 
 impl Reaped {
+    /// Starts the running executable, even if its file has been replaced.
+    fn start(arguments: &[&str], input: Stdio, output: Stdio) -> Result<Self, ScreenError> {
+        let mut command = Command::new("/proc/self/exe");
+        command
+            .args(arguments)
+            .env_clear()
+            .current_dir("/")
+            .stdin(input)
+            .stdout(output)
+            .stderr(Stdio::null());
+        command.spawn().map(Self).map_err(ScreenError::at("start"))
+    }
+
     fn end(&mut self) {
         // Fails if it has ended already.
         let _ = self.0.kill();

@@ -74,8 +74,24 @@ fn process_reaches_nothing() {
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    let read =
-        |file: &str| std::fs::read_to_string(format!("/proc/{}/{file}", child.id())).unwrap_or_default();
+    check_jail(child.id());
+    let mut stdin = child.stdin.take().unwrap();
+    stdin.write_all(b"{\"language\": \"bash\", \"modules\": {}}\nls").unwrap();
+    drop(stdin);
+    let output = child.wait_with_output().unwrap();
+    let answer: Result<Report, String> = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(answer.unwrap().language, "bash");
+
+    let screeners = Screeners::default();
+    screeners.prepare();
+    let forked: Vec<_> = forks().into_iter().flat_map(|forks| children(&forks.to_string())).collect();
+    assert!(!forked.is_empty());
+    forked.into_iter().for_each(check_jail);
+}
+
+#[track_caller]
+fn check_jail(pid: u32) {
+    let read = |file: &str| std::fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap_or_default();
     let field = |name: &str| {
         let status = read("status");
         let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
@@ -99,51 +115,73 @@ fn process_reaches_nothing() {
     for name in ["Max open files", "Max processes", "Max file size"] {
         assert_eq!(limit(name), "0", "{limits}");
     }
-    let mut stdin = child.stdin.take().unwrap();
-    stdin.write_all(b"{\"language\": \"bash\", \"modules\": {}}\nls").unwrap();
-    drop(stdin);
-    let output = child.wait_with_output().unwrap();
-    let answer: Result<Report, String> = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(answer.unwrap().language, "bash");
 }
 
-/// Each piece of code has a process of its own, also where that has been started before, and one that is gone by then is no finding.
+/// Returns the children of a process.
+fn children(pid: &str) -> Vec<u32> {
+    let Ok(tasks) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
+    let read = |task: std::io::Result<std::fs::DirEntry>| {
+        std::fs::read_to_string(task.unwrap().path().join("children")).unwrap_or_default()
+    };
+    let text: String = tasks.map(read).collect();
+    text.split_whitespace().map(|pid| pid.parse().unwrap()).collect()
+}
+
+/// Returns the processes of this one that fork those of screenings.
+fn forks() -> Vec<u32> {
+    let is_one = |pid: &u32| {
+        std::fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.ends_with(b"\0screener\0forks\0"))
+    };
+    children("self").into_iter().filter(is_one).collect()
+}
+
+fn kill(pid: u32) {
+    let pid = rustix::process::Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+}
+
+/// Each piece of code has a process of its own, also where that has been forked before, and one that is gone by then is no finding.
 fn process_that_waits_reads_one_piece() {
+    let before = forks();
+    let forks = || forks().into_iter().filter(|pid| !before.contains(pid)).collect::<Vec<_>>();
+    let waiting = || forks().iter().flat_map(|pid| children(&pid.to_string())).collect::<Vec<_>>();
+    let none_waits = || {
+        belljar_testing::wait::eventually(|| match &waiting()[..] {
+            [] => Ok(()),
+            left => Err(format!("{left:?} are left")),
+        });
+    };
     let screeners = Screeners::default();
     let high =
         |code: &str| screeners.screen(&request(Language::Python, code)).unwrap().risk == Severity::High;
-    let pids = || {
-        let lists = std::fs::read_dir("/proc/self/task").unwrap();
-        let read = |task: std::io::Result<std::fs::DirEntry>| {
-            std::fs::read_to_string(task.unwrap().path().join("children")).unwrap_or_default()
-        };
-        let text: String = lists.map(read).collect();
-        text.split_whitespace()
-            .filter(|pid| {
-                std::fs::read(format!("/proc/{pid}/cmdline"))
-                    .is_ok_and(|line| line.ends_with(format!("\0{}\0", belljar_screen::ARGUMENT).as_bytes()))
-            })
-            .map(|pid| pid.parse::<i32>().unwrap())
-            .collect::<Vec<_>>()
-    };
-    let before = pids();
-    let waiting = || pids().into_iter().filter(|pid| !before.contains(pid)).collect::<Vec<_>>();
-    assert!(high("import os\nos.system('rm -rf /')") && waiting().is_empty());
+    const RISKY: &str = "import os\nos.system('rm -rf /')";
+    assert!(high(RISKY));
+    none_waits();
     screeners.prepare();
     screeners.prepare();
     let [first] = waiting()[..] else { panic!("one process waits, not {:?}", waiting()) };
-    assert!(!high("print(1)") && waiting().is_empty());
+    assert!(!high("print(1)"));
+    none_waits();
     screeners.prepare();
     let [second] = waiting()[..] else { panic!("one process waits, not {:?}", waiting()) };
     assert_ne!(first, second);
-    let pid = rustix::process::Pid::from_raw(second).unwrap();
-    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
-    let is_gone = |gone: bool| if gone { Ok(()) } else { Err("a process is left".to_owned()) };
-    belljar_testing::wait::eventually(|| is_gone(waiting().is_empty()));
-    assert!(high("import os\nos.system('rm -rf /')") && waiting().is_empty());
+    kill(second);
+    none_waits();
+    assert!(high(RISKY));
+    // That which forks them ends.
+    let [one] = forks()[..] else { panic!("one process forks, not {:?}", forks()) };
     screeners.prepare();
+    kill(one);
+    assert!(high(RISKY) && !high("print(1)"));
+    let [other] = forks()[..] else { panic!("one process forks, not {:?}", forks()) };
+    assert_ne!(one, other);
+    screeners.prepare();
+    let [last] = waiting()[..] else { panic!("one process waits, not {:?}", waiting()) };
     drop(screeners);
-    belljar_testing::wait::eventually(|| is_gone(pids().iter().all(|pid| before.contains(pid))));
+    belljar_testing::wait::eventually(|| {
+        let is_left = !forks().is_empty() || std::fs::exists(format!("/proc/{last}")).unwrap();
+        if is_left { Err("a process is left".to_owned()) } else { Ok(()) }
+    });
 }
 
 fn large_code_is_bounded() {
