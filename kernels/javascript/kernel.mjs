@@ -6871,6 +6871,7 @@ var stdout = process.stdout;
 var stderr = process.stderr;
 var MAX_PROMPT = 4096;
 var MAX_ARGUMENTS = 256 * 1024;
+var MAX_OPEN_CALLS = 16;
 var MAX_MAPS = 200;
 var loader = vm.constants?.USE_MAIN_CONTEXT_DEFAULT_LOADER;
 var maps = /* @__PURE__ */ new Map();
@@ -6933,7 +6934,7 @@ function replaceStdin() {
 }
 function onFrame(frame) {
   if (frame?.op === "execute" && !cell2) {
-    const one = { id: frame.id, frame, cancelled: false, done: false, calls: /* @__PURE__ */ new Map(), called: /* @__PURE__ */ new WeakSet() };
+    const one = { id: frame.id, frame, cancelled: false, done: false, calls: /* @__PURE__ */ new Map(), called: /* @__PURE__ */ new WeakSet(), waiting: [] };
     cell2 = one;
     armed.then(() => later(() => execute(one)));
   } else if (frame?.op === "input" && cell2?.question && frame.id === cell2.id) {
@@ -6943,6 +6944,7 @@ function onFrame(frame) {
   } else if (frame?.op === "tool" && cell2 && frame.id === cell2.id) {
     const call = cell2.calls.get(frame.call);
     cell2.calls.delete(frame.call);
+    sendCallsLater(cell2);
     if (frame.error !== void 0) call?.reject(new ToolError(String(frame.error)));
     else call?.resolve(frame.result);
   }
@@ -7040,6 +7042,7 @@ function leave(one) {
 }
 function finish(one, status, failure, exiting = false) {
   if (one.done) return;
+  if (!one.cancelled) sendCalls(one);
   one.done = true;
   nowRunning(0);
   one.cancelled = one.cancelled || status !== "ok" || exiting;
@@ -7105,6 +7108,7 @@ function ask(prompt, password) {
   }
   if (cell2.question) throw new InputError("InputError", "a question waits for its answer already");
   const one = cell2;
+  sendCalls(one);
   return new Promise((resolve, reject) => {
     one.question = {
       answer: (frame) => {
@@ -7142,10 +7146,26 @@ async function callTool(one, name, given = {}) {
   if (length > MAX_ARGUMENTS) throw new RangeError(`the arguments of ${name}() have ${length} bytes as JSON; at most ${MAX_ARGUMENTS} are allowed`);
   calls += 1;
   const call = calls;
+  const frame = `{"op":"tool","id":${one.id},"call":${call},"name":${JSON.stringify(name)},"arguments":${text2}`;
   return new Promise((resolve, reject) => {
-    one.calls.set(call, { resolve, reject });
-    wire.send(`{"op":"tool","id":${one.id},"call":${call},"name":${JSON.stringify(name)},"arguments":${text2}}`);
+    one.waiting.push({ call, frame, resolve, reject });
+    sendCallsLater(one);
   });
+}
+function sendCallsLater(one) {
+  if (one.sends || one.waiting.length === 0) return;
+  one.sends = true;
+  later(() => {
+    one.sends = false;
+    if (!one.done) sendCalls(one);
+  });
+}
+function sendCalls(one) {
+  while (one.waiting.length > 0 && one.calls.size < MAX_OPEN_CALLS) {
+    const { call, frame, resolve, reject } = one.waiting.shift();
+    one.calls.set(call, { resolve, reject });
+    wire.send(`${frame}${one.waiting.length > 0 ? ',"more":true' : ""}}`);
+  }
 }
 async function input(prompt = "", { password = false } = {}) {
   return ask(prompt, Boolean(password));

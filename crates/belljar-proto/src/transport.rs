@@ -22,11 +22,13 @@ use crate::connection::{Connection, DialError, Watched};
 /// Maximum length of a message that either side accepts, in bytes. Streams are split into much smaller pieces.
 pub const MAX_MESSAGE_BYTES: usize = 4 << 20;
 
-/// Bytes in flight on one stream before the reader has consumed them. Bounds the memory that a flood from the other side
-/// can take.
-const STREAM_WINDOW: u32 = 1 << 20;
-/// Bytes in flight on all streams of a connection.
-const CONNECTION_WINDOW: u32 = 4 << 20;
+/// Bytes in flight on one stream before the reader has consumed them. Bounds the memory that a flood from the other side can take.
+const STREAM_WINDOW: u32 = 256 << 10;
+/// Bytes in flight on all streams of a connection to the host: as many as they may have together, so that those that are not read hold up
+/// themselves alone. What a caller may open bounds their number.
+const HOST_CONNECTION_WINDOW: u32 = MAX_STREAMS * STREAM_WINDOW;
+/// Bytes in flight on all streams of a connection to the guest, in memory of the sandbox.
+const GUEST_CONNECTION_WINDOW: u32 = 16 << 20;
 /// Maximum length of an HTTP/2 frame, in bytes: fewer, longer frames carry bulk data faster.
 const FRAME_BYTES: u32 = 256 * 1024;
 /// Maximum number of calls waiting for a free connection slot on the client side.
@@ -66,7 +68,7 @@ where
     let service = hyper_util::service::TowerToHyperService::new(service);
     hyper::server::conn::http2::Builder::new(LocalExecutor)
         .initial_stream_window_size(STREAM_WINDOW)
-        .initial_connection_window_size(CONNECTION_WINDOW)
+        .initial_connection_window_size(GUEST_CONNECTION_WINDOW)
         .max_frame_size(FRAME_BYTES)
         .max_send_buf_size(FRAME_BYTES as usize * 4)
         .max_concurrent_streams(MAX_STREAMS)
@@ -129,7 +131,7 @@ where
 }
 
 /// Creates an HTTP/2 client on streams that `connector` opens: one at the first call, and another one whenever it breaks.
-/// Windows and frames are the same as for a guest's connection.
+/// Frames are the same as for a guest's connection.
 #[must_use]
 pub fn connect_with<C>(connector: C, authority: http::Uri) -> Connection
 where
@@ -146,7 +148,7 @@ where
 fn builder() -> Http2ConnectionBuilder {
     Http2Connection::builder()
         .initial_stream_window_size(STREAM_WINDOW)
-        .initial_connection_window_size(CONNECTION_WINDOW)
+        .initial_connection_window_size(HOST_CONNECTION_WINDOW)
         .h2_settings(|settings| {
             settings
                 .max_frame_size(FRAME_BYTES)

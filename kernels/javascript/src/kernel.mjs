@@ -25,6 +25,7 @@ const stdout = process.stdout;
 const stderr = process.stderr;
 const MAX_PROMPT = 4096;
 const MAX_ARGUMENTS = 256 * 1024;
+const MAX_OPEN_CALLS = 16;
 const MAX_MAPS = 200;
 // Absent in Node 18.
 const loader = vm.constants?.USE_MAIN_CONTEXT_DEFAULT_LOADER;
@@ -97,7 +98,7 @@ function replaceStdin() {
 
 function onFrame(frame) {
   if (frame?.op === "execute" && !cell) {
-    const one = { id: frame.id, frame, cancelled: false, done: false, calls: new Map(), called: new WeakSet() };
+    const one = { id: frame.id, frame, cancelled: false, done: false, calls: new Map(), called: new WeakSet(), waiting: [] };
     cell = one;
     armed.then(() => later(() => execute(one)));
   } else if (frame?.op === "input" && cell?.question && frame.id === cell.id) {
@@ -107,6 +108,7 @@ function onFrame(frame) {
   } else if (frame?.op === "tool" && cell && frame.id === cell.id) {
     const call = cell.calls.get(frame.call);
     cell.calls.delete(frame.call);
+    sendCallsLater(cell);
     if (frame.error !== undefined) call?.reject(new ToolError(String(frame.error)));
     else call?.resolve(frame.result);
   }
@@ -220,6 +222,7 @@ function leave(one) {
 
 function finish(one, status, failure, exiting = false) {
   if (one.done) return;
+  if (!one.cancelled) sendCalls(one);
   one.done = true;
   nowRunning(0);
   one.cancelled = one.cancelled || status !== "ok" || exiting;
@@ -291,6 +294,8 @@ function ask(prompt, password) {
   }
   if (cell.question) throw new InputError("InputError", "a question waits for its answer already");
   const one = cell;
+  // Those were made before, and this turn may not end before the answer.
+  sendCalls(one);
   return new Promise((resolve, reject) => {
     one.question = {
       answer: (frame) => {
@@ -332,10 +337,29 @@ async function callTool(one, name, given = {}) {
   if (length > MAX_ARGUMENTS) throw new RangeError(`the arguments of ${name}() have ${length} bytes as JSON; at most ${MAX_ARGUMENTS} are allowed`);
   calls += 1;
   const call = calls;
+  const frame = `{"op":"tool","id":${one.id},"call":${call},"name":${JSON.stringify(name)},"arguments":${text}`;
   return new Promise((resolve, reject) => {
-    one.calls.set(call, { resolve, reject });
-    wire.send(`{"op":"tool","id":${one.id},"call":${call},"name":${JSON.stringify(name)},"arguments":${text}}`);
+    one.waiting.push({ call, frame, resolve, reject });
+    sendCallsLater(one);
   });
+}
+
+/** Sends the calls that wait at the end of this turn: then those that the code makes together are known. */
+function sendCallsLater(one) {
+  if (one.sends || one.waiting.length === 0) return;
+  one.sends = true;
+  later(() => {
+    one.sends = false;
+    if (!one.done) sendCalls(one);
+  });
+}
+
+function sendCalls(one) {
+  while (one.waiting.length > 0 && one.calls.size < MAX_OPEN_CALLS) {
+    const { call, frame, resolve, reject } = one.waiting.shift();
+    one.calls.set(call, { resolve, reject });
+    wire.send(`${frame}${one.waiting.length > 0 ? ',"more":true' : ""}}`);
+  }
 }
 
 async function input(prompt = "", { password = false } = {}) {

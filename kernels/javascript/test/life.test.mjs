@@ -107,6 +107,38 @@ describe("life", () => {
     assert.match((await failed("await kept({})", { tools: ["f"] })).value, /has ended/);
   });
 
+  test("calls that are made together say so, and 16 wait at a time", async () => {
+    const next = () => kernel.until(() => kernel.frames.shift(), "frame");
+    const answer = (one) => kernel.send({ op: "tool", id: one.id, call: one.call, result: one.arguments.n });
+    kernel.begin("const all = await Promise.all([...Array(40).keys()].map(async (n) => { await null; return belljar.tools.f({ n }); })); all.join()", { tools: ["f"] });
+    assert.equal((await next()).op, "started");
+    const made = [];
+    while (made.length < 16) made.push(await next());
+    // Further ones come as these are answered.
+    answer(made[0]);
+    made.push(await next());
+    assert.equal(kernel.frames.length, 0);
+    made.slice(1).forEach(answer);
+    while (made.length < 40) {
+      made.push(await next());
+      answer(made.at(-1));
+    }
+    assert.deepEqual(made.map((one) => [one.op, one.arguments.n, one.more]), [...Array(40).keys()].map((n) => ["tool", n, n < 39 ? true : undefined]));
+    assert.equal((await kernel.end()).text, `'${[...Array(40).keys()].join()}'`);
+  });
+
+  test("calls that nobody waits for are made, before a question and before the end", async () => {
+    const seen = [];
+    const onTool = (frame) => ({ result: seen.push(frame.arguments.n) });
+    const onInput = (frame) => {
+      seen.push(frame.prompt);
+      kernel.send({ op: "input", id: frame.id, value: "" });
+    };
+    kernel.begin("belljar.tools.f({ n: 1 }); prompt('a? '); belljar.tools.f({ n: 2 }); process.exitCode", { tools: ["f"], input: true });
+    assert.equal((await kernel.end({ onTool, onInput })).status, "ok");
+    assert.deepEqual(seen, [1, "a? ", 2]);
+  });
+
   test("input and prompt are answered", async () => {
     kernel.begin("const a = await input('a? '); const b = prompt('b? '); const c = await input('c? ', {password: true}); [a, b, c]", { input: true });
     const got = await kernel.end({ onInput: (frame) => kernel.send({ op: "input", id: frame.id, value: `<${frame.prompt}>` }) });

@@ -21,7 +21,7 @@ class _Tool:
         self._call = call
         self.__name__ = self.__qualname__ = name
 
-    def __call__(self, *given, **arguments):
+    def __call__(self, /, *given, **arguments):
         if given:
             raise TypeError(f"{self.__name__}() takes its arguments by name: {self.__name__}(NAME=VALUE)")
         return self._call(self.__name__, arguments)

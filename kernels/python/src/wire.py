@@ -1,5 +1,6 @@
 """Frames over the control socket, and the handling of signals."""
 
+import collections
 import json
 import os
 import select
@@ -101,7 +102,9 @@ class Wire:
         self._socket = socket.socket(fileno=moved)
         self._socket.setblocking(True)
         self._identity = self._identify()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
+        self._queue = collections.deque()
+        self._is_writing = False
         self._interrupts = interrupts
         self._buffer = bytearray()
         self._marks = 0
@@ -116,7 +119,8 @@ class Wire:
 
     def forget(self):
         """In a forked child: closes this copy of the socket, and disables writing."""
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
+        self._queue.clear()
         try:
             if self._identify() == self._identity:
                 self._socket.close()
@@ -127,25 +131,38 @@ class Wire:
 
     def send(self, frame):
         """Writes one whole frame. Exits if the guest is gone."""
-        if os.getpid() != self._pid:
-            return
-        body = _encode(frame)
-        with self._interrupts, self._lock:
-            self._send(body)
+        if os.getpid() == self._pid:
+            self._put(_encode(frame), None)
 
     def send_marked(self, frame, token):
         """Writes one frame as `send` does, and before it its mark to the code's streams."""
-        if os.getpid() != self._pid:
-            return
-        body = _encode(frame)[:-1]
+        if os.getpid() == self._pid:
+            self._put(_encode(frame)[:-1], token)
+
+    def _put(self, body, token):
         with self._interrupts, self._lock:
-            self._marks += 1
-            number = self._marks & 0xFFFFFFFF
-            body += b',"mark":%d}' % number
-            try:
-                write_mark(f"\x1e{token}{number:08x}".encode())
-            finally:
-                self._send(body)
+            self._queue.append((body, token))
+            # A frame of a signal handler, or of a callback of the garbage collector, that interrupts this thread here follows the one that it
+            # interrupts.
+            while self._queue and not self._is_writing:
+                self._is_writing = True
+                try:
+                    while self._queue:
+                        self._write(*self._queue.popleft())
+                finally:
+                    self._is_writing = False
+
+    def _write(self, body, token):
+        if token is None:
+            self._send(body)
+            return
+        self._marks += 1
+        number = self._marks & 0xFFFFFFFF
+        body += b',"mark":%d}' % number
+        try:
+            write_mark(f"\x1e{token}{number:08x}".encode())
+        finally:
+            self._send(body)
 
     def _send(self, body):
         try:

@@ -559,3 +559,29 @@ def test_progress_bars_without_widgets(fresh):
         outcome = kernel.run(code)
         assert (outcome.status, outcome.text) == ("ok", "[1, 2]"), outcome.error
         assert "work: 100%" in outcome.stderr
+
+
+WITHIN_OTHERS = {
+    "signal": (
+        "import signal\nn = 0\ndef act(*_):\n    global n\n    n += 1\n    display(('inner', n))\n"
+        "signal.signal(signal.SIGALRM, act)\nsignal.setitimer(signal.ITIMER_REAL, 0.0005, 0.0005)\n"
+        "i = 0\nwhile n < 20 and i < 900: i += 1; display(i)\nsignal.setitimer(signal.ITIMER_REAL, 0)"
+    ),
+    "garbage collector": (
+        "import gc\nn = 0\ndef act(*_):\n    global n\n    if n < 20: n += 1; display(('inner', n))\n"
+        "gc.callbacks.append(act); gc.set_threshold(1)\n"
+        "i = 0\nwhile n < 20: i += 1; display([i])\ngc.callbacks.remove(act); gc.set_threshold(700)"
+    ),
+}
+
+
+@pytest.mark.parametrize("code", WITHIN_OTHERS.values(), ids=WITHIN_OTHERS.keys())
+def test_results_that_are_shown_while_others_are_sent(kernel, code):
+    outcome = kernel.run(code + "\nprint(i, n)")
+    assert outcome.status == "ok", outcome.error
+    shown = [one["data"]["text/plain"] for one in outcome.results]
+    inner = {text for text in shown if "inner" in text}
+    count, seen = map(int, outcome.stdout.split())
+    assert seen > 0
+    assert inner == {f"('inner', {number})" for number in range(1, seen + 1)}
+    assert len(shown) == count + seen

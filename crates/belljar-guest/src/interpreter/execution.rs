@@ -147,8 +147,6 @@ struct Execution<'a> {
     offsets: [u64; 2],
     budget: ResultBudget,
     calls: ToolCalls,
-    /// Refused calls, as frames for the kernel.
-    refusals: Vec<Vec<u8>>,
     started_at: Instant,
     /// Start time in clock ticks: processes that were started before are not interrupted.
     started_ticks: u64,
@@ -187,7 +185,6 @@ impl<'a> Execution<'a> {
             offsets: [0; 2],
             budget: ResultBudget::default(),
             calls: ToolCalls::new(&job.request, guest.config.is_without("code-calls")),
-            refusals: Vec::new(),
             started_at,
             started_ticks: Proc::ticks_now(),
             cpu_before,
@@ -201,20 +198,12 @@ impl<'a> Execution<'a> {
 
     async fn run(mut self, mut controls: mpsc::Receiver<Control>) -> v1::CodeEnded {
         let frame = frame::execute(self.id, &self.job.code, self.kernel.token(), &self.job.request);
-        self.send(&frame).await;
+        self.send(frame);
         loop {
             match self.process_messages() {
                 Ok(Some((status, exiting))) => return self.finish(status, exiting, &mut controls).await,
                 Ok(None) => {}
                 Err(why) => self.fail(format!("it broke the protocol: {why}")),
-            }
-            if !self.refusals.is_empty() {
-                for refusal in std::mem::take(&mut self.refusals) {
-                    if let Err(why) = self.kernel.refuse(&refusal).await {
-                        self.fail(why);
-                    }
-                }
-                continue;
             }
             if self.kernel.is_control_closed() && self.exit_deadline.is_none() {
                 // An exiting process closes it, too, and its exit is noticed somewhat later.
@@ -247,8 +236,8 @@ impl<'a> Execution<'a> {
                 None
             }
             // Received output is delivered first: a slow reader throttles the code.
-            event = self.kernel.next(), if !waits => Some(event),
-            Some(control) = controls.recv() => { self.handle_control(control).await; None }
+            event = self.kernel.next(!waits) => Some(event),
+            Some(control) = controls.recv() => { self.handle_control(control); None }
             () = clock::sleep_until(timer.unwrap_or(began)), if timer.is_some() => None,
         };
         if timer.is_some() {
@@ -301,19 +290,17 @@ impl<'a> Execution<'a> {
         }
     }
 
-    async fn handle_control(&mut self, control: Control) {
+    fn handle_control(&mut self, control: Control) {
         match control {
             Control::Interrupt => self.interrupt(StopReason::Interrupt),
             Control::End(why) => self.end_context(why),
             Control::Answer(value) => {
-                let frame = frame::answer(self.id, value.as_deref());
-                self.send(&frame).await;
+                self.send(frame::answer(self.id, value.as_deref()));
             }
             Control::ToolAnswer(number, answer) => {
                 if let Some(call) = self.calls.end(number) {
                     let answer = answer.as_ref().map(AsRef::as_ref).map_err(String::as_str);
-                    let frame = frame::tool_answer(self.id, call, answer);
-                    self.send(&frame).await;
+                    self.send(frame::tool_answer(self.id, call, answer));
                 }
             }
         }
@@ -322,12 +309,13 @@ impl<'a> Execution<'a> {
     /// Refuses the calls that wait, and further ones: whoever answers them has read them from the stream that has broken.
     fn close_calls(&mut self) {
         const REASON: &str = "the connection of the execution's caller broke; nobody answers its calls";
-        let waiting = self.calls.close(REASON);
-        self.refusals.extend(waiting.into_iter().map(|call| frame::tool_answer(self.id, call, Err(REASON))));
+        for call in self.calls.close(REASON) {
+            self.send(frame::tool_answer(self.id, call, Err(REASON)));
+        }
     }
 
-    async fn send(&mut self, frame: &[u8]) {
-        if let Err(why) = self.kernel.send(frame).await {
+    fn send(&mut self, frame: Vec<u8>) {
+        if let Err(why) = self.kernel.send(frame) {
             self.fail(why);
         }
     }
@@ -400,7 +388,8 @@ impl<'a> Execution<'a> {
 
     /// Processes messages while no event waits for the reader; returns the status once the execution is done.
     fn process_messages(&mut self) -> Result<Option<(v1::CodeStatus, bool)>, String> {
-        while self.outlet.is_empty() {
+        // One that has violated the protocol is not listened to any more.
+        while self.outlet.is_empty() && !self.has_failed {
             let Some(message) = self.kernel.next_message()? else { return Ok(None) };
             match message {
                 KernelMessage::Result { id, mark, result } => {
@@ -421,19 +410,15 @@ impl<'a> Execution<'a> {
                     self.context.set_awaits_input(true);
                     self.outlet.push(event(request));
                 }
-                KernelMessage::Tool { id, call, name, arguments } if id == self.id => {
+                KernelMessage::Tool { id, call, name, arguments, more } if id == self.id => {
                     self.drain(Until::Mark);
                     match arguments.and_then(|arguments| self.calls.begin(call, name, arguments)) {
                         Ok(called) => {
                             let of_tool = self.job.request.tools.contains(&called.name);
                             self.context.add_call(called.call, of_tool);
-                            self.outlet.push(event(called));
+                            self.outlet.push(event(v1::ToolCalled { more, ..called }));
                         }
-                        Err(why) => self.refusals.push(frame::tool_answer(self.id, call, Err(&why))),
-                    }
-                    // A refusal is sent before more is read.
-                    if !self.refusals.is_empty() {
-                        return Ok(None);
+                        Err(why) => self.send(frame::tool_answer(self.id, call, Err(&why))),
                     }
                 }
                 KernelMessage::Done { id, status, exiting } if id == self.id => {
@@ -499,6 +484,7 @@ impl<'a> Execution<'a> {
         controls: &mut mpsc::Receiver<Control>,
     ) -> v1::CodeEnded {
         self.context.set_awaits_input(false);
+        self.kernel.forget_unread();
         self.flush(controls).await;
         if exiting {
             let process = Arc::clone(&self.kernel.process);
@@ -537,9 +523,8 @@ impl<'a> Execution<'a> {
                     done = Some(found);
                     break;
                 }
-                Ok(None) if self.outlet.is_empty() && self.refusals.is_empty() => break,
-                // Nobody reads them any more.
-                Ok(None) => self.refusals.clear(),
+                Ok(None) if self.outlet.is_empty() => break,
+                Ok(None) => {}
                 Err(_) => break,
             }
         }

@@ -71,12 +71,14 @@ pub(super) enum KernelMessage {
         id: u64,
         request: v1::InputRequested,
     },
-    /// A call of a tool, with the kernel's number for it, or the reason why it is none.
+    /// A call of a tool, with the kernel's number for it, or the reason why it is none; and whether more calls follow at once, or when
+    /// others are answered.
     Tool {
         id: u64,
         call: u64,
         name: String,
         arguments: Result<Bytes, String>,
+        more: bool,
     },
     Done {
         id: u64,
@@ -134,6 +136,8 @@ struct Raw<'a> {
     call: u64,
     #[serde(borrow)]
     arguments: Option<&'a RawValue>,
+    #[serde(default)]
+    more: bool,
     #[serde(default)]
     status: String,
     #[serde(default)]
@@ -198,6 +202,7 @@ impl Raw<'_> {
                 call: self.call,
                 name: truncate(self.name, MAX_NAME_BYTES),
                 arguments: arguments(self.arguments),
+                more: self.more,
             },
             "done" => {
                 let status = match self.status.as_str() {
@@ -268,6 +273,10 @@ fn arguments(given: Option<&RawValue>) -> Result<Bytes, String> {
     }
     if !text.starts_with('{') {
         return Err("the arguments are no object".to_owned());
+    }
+    // Kernels also write what is no JSON to others: halves of surrogate pairs, numbers beyond 64 bits, and any depth.
+    if let Err(error) = serde_json::from_str::<serde_json::Value>(text) {
+        return Err(format!("the arguments are no JSON that every caller can read: {error}"));
     }
     Ok(Bytes::copy_from_slice(text.as_bytes()))
 }

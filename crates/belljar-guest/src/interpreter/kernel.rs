@@ -12,12 +12,12 @@ use bytes::Bytes;
 use rustix::fs::{Mode, SeekFrom};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
-use tokio::io::AsyncWriteExt as _;
 use tokio::io::unix::AsyncFd;
 use tokio::net::UnixStream;
 
 use super::frame::{Frames, KernelMessage, truncate};
-use super::marks::{MarkedStream, Token, Until};
+use super::marks::{MAX_MARK_REST, MarkedStream, Token, Until};
+use super::outbox::Outbox;
 use crate::guest::Guest;
 use crate::process::{NewProcess, Process, Stdin};
 use belljar_linux::Spawned;
@@ -27,12 +27,6 @@ use crate::tree::SIGKILL;
 
 /// Timeout for an interpreter to become ready.
 const READY_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// Timeout for an idle interpreter to read a message.
-const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// Timeout for running code to read a refusal.
-const REFUSAL_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Maximum output of a kernel before it is ready that is kept for the error, in bytes.
 const MAX_STARTUP_OUTPUT_BYTES: usize = 1024;
@@ -187,6 +181,7 @@ pub(super) struct Kernel {
     pub(super) start: (v1::KernelStart, String),
     socket: UnixStream,
     frames: Frames,
+    outbox: Outbox,
     streams: [AsyncFd<OwnedFd>; 2],
     /// Memory for reading the streams.
     buffers: [Vec<u8>; 2],
@@ -347,6 +342,7 @@ impl Kernel {
             start: (v1::KernelStart::KERNEL_START_PLAIN, String::new()),
             socket,
             frames,
+            outbox: Outbox::default(),
             streams,
             buffers: [read_buffer(), read_buffer()],
             marked: [MarkedStream::new(token), MarkedStream::new(token)],
@@ -367,7 +363,7 @@ impl Kernel {
                     _ => {}
                 }
             }
-            match self.next().await {
+            match self.next(true).await {
                 KernelEvent::Output(_, data) => {
                     output.extend(data);
                     output.drain(..output.len().saturating_sub(MAX_STARTUP_OUTPUT_BYTES));
@@ -392,8 +388,12 @@ impl Kernel {
         }
     }
 
-    /// Waits for one event. Cancel-safe.
-    pub(super) async fn next(&mut self) -> KernelEvent {
+    /// Waits for one event, and sends meanwhile what is to be sent, which is all that it does unless it `reads`. Cancel-safe.
+    pub(super) async fn next(&mut self, reads: bool) -> KernelEvent {
+        if !reads {
+            self.outbox.write(&self.socket).await;
+            return KernelEvent::Nothing;
+        }
         if !self.process.is_running() {
             return KernelEvent::Ended;
         }
@@ -406,16 +406,17 @@ impl Kernel {
                 return KernelEvent::Output(index, data);
             }
         }
-        let reads = [0, 1].map(|index| self.open[index] && !self.marked[index].is_waiting());
+        let is_open = [0, 1].map(|index| self.open[index] && !self.marked[index].is_waiting());
         let [first, second] = &mut self.buffers;
         tokio::select! {
-            data = read(&self.streams[0], first), if reads[0] => self.output_event(0, data),
-            data = read(&self.streams[1], second), if reads[1] => self.output_event(1, data),
+            data = read(&self.streams[0], first), if is_open[0] => self.output_event(0, data),
+            data = read(&self.streams[1], second), if is_open[1] => self.output_event(1, data),
             more = receive(&self.socket, &mut self.frames), if self.control_open => {
                 // User code has closed it: the end of the execution will never be reported.
                 self.control_open = more;
                 KernelEvent::Frames
             }
+            () = self.outbox.write(&self.socket), if !self.outbox.is_empty() => KernelEvent::Nothing,
             _ = changed.changed() => if self.process.is_running() { KernelEvent::Nothing } else { KernelEvent::Ended },
         }
     }
@@ -432,7 +433,7 @@ impl Kernel {
 
     /// Reports whether the interpreter has closed its control socket.
     pub(super) fn is_control_closed(&self) -> bool {
-        !self.control_open
+        !self.control_open || self.outbox.is_broken()
     }
 
     /// Returns the next message, if a complete one has arrived.
@@ -466,7 +467,7 @@ impl Kernel {
         self.marked.iter_mut().for_each(|marked| marked.release(number));
     }
 
-    /// Reads the data available in the pipes, and returns the output.
+    /// Reads the data available in the pipes, and returns the output. The time is bounded, whatever is written meanwhile.
     pub(super) fn drain(&mut self, until: Until) -> Vec<(usize, Bytes)> {
         let mut all = Vec::new();
         let mut buffer = read_buffer();
@@ -474,9 +475,18 @@ impl Kernel {
             all.extend(std::iter::from_fn(|| marked.take(until)).map(|data| (index, data)));
             let available = rustix::io::ioctl_fionread(&self.streams[index]).unwrap_or(0);
             let mut left = usize::try_from(available).unwrap_or(0);
-            while (left > 0 || marked.is_within_mark()) && self.open[index] && !marked.is_waiting() {
-                match read_some(self.streams[index].get_ref(), &mut buffer) {
+            // Of what comes meanwhile, only the rest of a mark, which is in the pipe as a whole: code may write without end.
+            let mut missing = MAX_MARK_REST;
+            while self.open[index] && !marked.is_waiting() {
+                let stream = self.streams[index].get_ref();
+                let read = match left {
+                    0 if marked.is_within_mark() && missing > 0 => read_at_most(stream, missing),
+                    0 => break,
+                    _ => read_some(stream, &mut buffer),
+                };
+                match read {
                     Ok(Some(data)) => {
+                        missing -= if left == 0 { data.len() } else { 0 };
                         left = left.saturating_sub(data.len());
                         marked.push(data);
                         all.extend(std::iter::from_fn(|| marked.take(until)).map(|data| (index, data)));
@@ -493,34 +503,17 @@ impl Kernel {
         all
     }
 
-    /// Sends a frame to the interpreter.
+    /// Sends a frame to the interpreter, which may take it later, while [`Self::next`] waits.
     ///
     /// # Errors
-    /// Fails if the interpreter does not read it and is therefore unusable.
-    pub(super) async fn send(&mut self, frame: &[u8]) -> Result<(), String> {
-        self.send_within(frame, WRITE_TIMEOUT).await
+    /// Fails if the interpreter does not read what it is sent and is therefore unusable.
+    pub(super) fn send(&mut self, frame: Vec<u8>) -> Result<(), String> {
+        self.outbox.push(frame, &self.socket)
     }
 
-    /// Sends a refusal, which running code that asks and does not read must not hold up.
-    ///
-    /// # Errors
-    /// As [`Self::send`].
-    pub(super) async fn refuse(&mut self, frame: &[u8]) -> Result<(), String> {
-        self.send_within(frame, REFUSAL_TIMEOUT).await
-    }
-
-    async fn send_within(&mut self, frame: &[u8], timeout: Duration) -> Result<(), String> {
-        let mut changed = self.process.watch();
-        let write = async {
-            tokio::select! {
-                written = self.socket.write_all(frame) => written.map_err(|_| "it has closed its control socket".to_owned()),
-                () = async { while self.process.is_running() && changed.changed().await.is_ok() {} } => Ok(()),
-            }
-        };
-        match tokio::time::timeout(timeout, write).await {
-            Ok(written) => written,
-            Err(_) => Err(format!("it did not read its input for {} seconds", timeout.as_secs())),
-        }
+    /// Drops what an execution that has ended has not read.
+    pub(super) fn forget_unread(&mut self) {
+        self.outbox.forget();
     }
 
     /// Kills the interpreter with all its descendants.
@@ -612,6 +605,14 @@ pub(super) async fn receive(socket: &UnixStream, frames: &mut Frames) -> bool {
             Err(_) => return false,
         }
     }
+}
+
+/// Reads at most `most` bytes, of a mark; `None` at the end of the stream.
+fn read_at_most(fd: &OwnedFd, most: usize) -> Result<Option<Bytes>, Errno> {
+    let mut buffer = [0; MAX_MARK_REST];
+    let buffer = buffer.get_mut(..most).unwrap_or_default();
+    let length = rustix::io::read(fd, &mut *buffer)?;
+    Ok(buffer.get(..length).filter(|read| !read.is_empty()).map(Bytes::copy_from_slice))
 }
 
 #[cfg(test)]

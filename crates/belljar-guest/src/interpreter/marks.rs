@@ -16,6 +16,9 @@ const NUMBER_BYTES: usize = 8;
 /// Length of a mark, in bytes.
 const MARK_BYTES: usize = 1 + TOKEN_BYTES + NUMBER_BYTES;
 
+/// Maximum length of the rest of a mark that has begun, in bytes.
+pub(super) const MAX_MARK_REST: usize = MARK_BYTES - 1;
+
 /// Token of a kernel's marks: random, so that no output has a mark by chance.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Token([u8; TOKEN_BYTES]);

@@ -16,6 +16,7 @@ mod execution;
 mod frame;
 mod kernel;
 mod marks;
+mod outbox;
 mod outlet;
 mod shell;
 mod warm;

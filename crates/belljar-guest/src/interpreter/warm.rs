@@ -79,7 +79,7 @@ pub(super) async fn adopt(
     let prepared = arrival.map_err(|_| "the guest's task was cancelled".to_owned())??;
     let (frame, mut kernel) = prepared.into_kernel(guest, command, begin).await?;
     let ready = async {
-        kernel.send(&frame).await?;
+        kernel.send(frame)?;
         kernel.wait_ready().await
     };
     let why = match tokio::time::timeout(READY_TIMEOUT, ready).await {
