@@ -144,7 +144,7 @@ impl Capabilities {
             (
                 "image",
                 matches!(spec.tree, Tree::Image(_)) && !self.images,
-                "has no images of its own; pull the image, which makes a template of it, or give an engine that has some, such as docker",
+                "has no images of its own; belljar image pull IMAGE makes a template of one, or give an engine that has some, such as docker",
             ),
             (
                 "machine",

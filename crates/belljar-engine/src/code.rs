@@ -16,6 +16,9 @@ use crate::engine::Usage;
 const MAX_SIGNAL: i32 = 64;
 const SIGKILL: i32 = 9;
 
+/// The language of contexts whose code is commands.
+const BASH: &str = "bash";
+
 /// Maximum length of a text field other than output and results, in characters.
 const MAX_TEXT_CHARS: usize = 4096;
 /// Maximum length of an error message, in bytes.
@@ -122,7 +125,7 @@ pub struct CodeEnd {
     pub reason: Option<String>,
     /// Cause of the interpreter's end, by its name in JSON.
     pub cause: Option<String>,
-    /// The interpreter's exit code.
+    /// The interpreter's exit code, or that of bash code that failed.
     pub exit_code: Option<i32>,
     /// Name of the signal that terminated the interpreter.
     pub signal: Option<String>,
@@ -206,8 +209,9 @@ impl CodeEnd {
             state,
             reason: reason.filter(|_| state != Survival::Preserved),
             cause: cause.filter(|_| is_dead).map(str::to_owned),
-            exit_code: (is_dead && status != CodeStatus::TimedOut && signal.is_none())
-                .then_some(ended.exit_code),
+            exit_code: (status != CodeStatus::TimedOut && signal.is_none())
+                .then_some(ended.exit_code)
+                .filter(|code| is_dead || (status == CodeStatus::Error && *code != 0)),
             signal: signal.filter(|_| is_dead).map(signal_text),
             wall,
             cpu: Duration::from_micros(ended.cpu_us),
@@ -224,7 +228,11 @@ pub fn hint(
     reader: &HintReader,
 ) -> Option<String> {
     // An uncaught error is all that a program would have written to standard error about it.
-    let error = done.error.as_ref().map(|error| format!("{}: {}", error.name, error.value));
+    let error = match &done.error {
+        // Bash has no errors of its own: its programs have written why they failed.
+        _ if done.language == BASH => done.stderr.text.clone(),
+        error => error.as_ref().map(|error| format!("{}: {}", error.name, error.value)),
+    };
     let outcome = done.outcome();
     // A cell in which pip has failed is no error.
     let output =
@@ -339,6 +347,12 @@ mod tests {
         assert_eq!((end.cause, end.reason.as_deref()), (None, Some("the guest reported no reason")));
         let left = v1::CodeEnded { exit_code: 3, ..ended(Status::CODE_STATUS_ERROR, State::SURVIVAL_LOST) };
         assert_eq!((judge(&left, 0).exit_code, judge(&left, 0).status), (Some(3), CodeStatus::Error));
+        let failed =
+            v1::CodeEnded { exit_code: 3, ..ended(Status::CODE_STATUS_ERROR, State::SURVIVAL_PRESERVED) };
+        assert_eq!((judge(&failed, 0).exit_code, judge(&failed, 0).reason), (Some(3), None));
+        assert_eq!(judge(&ended(Status::CODE_STATUS_ERROR, State::SURVIVAL_PRESERVED), 0).exit_code, None);
+        let left = v1::CodeEnded { exit_code: 0, ..ended(Status::CODE_STATUS_DIED, State::SURVIVAL_LOST) };
+        assert_eq!(judge(&left, 0).exit_code, Some(0));
     }
 
     #[test]

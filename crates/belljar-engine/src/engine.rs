@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use belljar_model::{
-    EngineName, Isolation, LimitEvents, LimitsChange, NetworkPolicy, NetworkReport, SandboxId, SandboxSpec,
+    EngineName, ImageReference, Isolation, LimitEvents, LimitsChange, NetworkPolicy, NetworkReport,
+    SandboxId, SandboxSpec,
 };
 use bytes::Bytes;
 use futures::future::BoxFuture;
@@ -23,6 +24,11 @@ pub trait Engine: Send + Sync {
 
     /// Returns the engine's capabilities here. They may change while the process runs, as the machine does.
     fn capabilities(&self) -> Capabilities;
+
+    /// Returns the image of sandboxes that ask for none, if it has images of its own and the operator has named one.
+    fn default_image(&self) -> Option<ImageReference> {
+        None
+    }
 
     /// Creates a sandbox.
     ///

@@ -85,7 +85,7 @@ pub enum EngineError {
         source: std::io::Error,
     },
     /// This engine, or its configuration, does not support the request.
-    #[error("{what}: not supported by the engine {engine} here: {reason}")]
+    #[error("{what}: refused by the engine {engine}: {reason}")]
     Unsupported {
         /// The request.
         what: Cow<'static, str>,

@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 /// Timeout for opening a connection.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The connections of a client, for calls of different kinds: a reader that stops reading fills the window of its
+/// The connections of a client, for calls of different kinds: what is written to a guest that does not read it fills the window of its
 /// connection, and all other streams on that wait. A client that cannot open more has the same one for all.
 #[derive(Clone)]
 pub(super) struct Links {

@@ -19,6 +19,7 @@ use crate::engine::Sandbox;
 pub(super) const CASES: &[Case] = cases![
     context_frames_of_many_values_do_no_harm [],
     context_json_arrives_unchanged [],
+    context_endless_beginnings_of_marks_are_bounded [],
     context_is_ended_despite_a_stalled_reader [],
     context_interrupt_reaches_code_with_a_stalled_reader [],
     context_of_bash_refuses_invalid_directories [],
@@ -123,6 +124,28 @@ async fn wait_until_blocked(sandbox: &Sandbox) -> Checked {
 
 fn in_language(language: &str, text: &str) -> v1::ExecuteCodeRequest {
     v1::ExecuteCodeRequest { language: language.to_owned(), ..code(text) }
+}
+
+/// Processes that write beginnings of marks without end, while their cell ends, take neither the guest's time nor its memory.
+async fn context_endless_beginnings_of_marks_are_bounded(context: &Context) -> Checked {
+    let sandbox = context.sandbox().await?;
+    let guest = sandbox.guest();
+    let text = "import fcntl, os, subprocess, sys, time\n\
+        try: fcntl.fcntl(1, 1031, 1 << 20)\n\
+        except OSError: pass\n\
+        if os.path.exists('go'): os.remove('go')\n\
+        code = 'import os, time\\nwhile not os.path.exists(\"go\"): time.sleep(0.001)\\n' \\\n\
+        \x20   'end = time.monotonic() + 1\\nwhile time.monotonic() < end: os.write(1, b\"\\\\x1e\" * 65536)'\n\
+        writers = [subprocess.Popen([sys.executable, '-c', code]) for _ in range(8)]\n\
+        time.sleep(1)\n\
+        open('go', 'w').close()";
+    for _ in 0..3 {
+        let done = within("the end of a cell", EXECUTION_TIMEOUT, run(guest, text)).await??;
+        equal!(done.end(), (OK, PRESERVED));
+        within("an answer of the guest", PROMPT_TIMEOUT, check_usable(&sandbox)).await??;
+        run(guest, "[writer.wait() for writer in writers]").await?;
+    }
+    context.stop(sandbox).await
 }
 
 async fn context_is_ended_despite_a_stalled_reader(context: &Context) -> Checked {

@@ -1,5 +1,7 @@
 //! Calls of tools by code in contexts.
 
+use std::sync::LazyLock;
+
 use belljar_proto::{ErrorCode, v1};
 use parking_lot::Mutex;
 
@@ -17,6 +19,9 @@ pub(super) const CASES: &[Case] = cases![
 
 /// The answer to a call, as JSON or as the message of an error.
 type Answer = Result<&'static str, &'static str>;
+
+/// An answer that a socket does not hold.
+static LONG: LazyLock<String> = LazyLock::new(|| format!("\"{}\"", "z".repeat(600_000)));
 
 /// Runs code that may call tools. Returns its end, and the calls as `NAME ARGUMENTS`.
 async fn run_with(
@@ -136,24 +141,32 @@ async fn context_tool_calls_are_bounded(context: &Context) -> Checked {
         attempt(lambda: belljar.tools.f(1))\n\
         attempt(lambda: belljar.tools.f(x=math.nan))\n\
         attempt(lambda: belljar.tools.f(x='y' * 300_000))\n\
+        attempt(lambda: belljar.tools.f(x='caf\\udce9'))\n\
+        attempt(lambda: belljar.tools.f(x=10 ** 400))\n\
+        deep = []\n\
+        for _ in range(400): deep = [deep]\n\
+        attempt(lambda: belljar.tools.f(x=deep))\n\
         attempt(lambda: belljar.tools.other())\n\
         thread = threading.Thread(target=attempt, args=[lambda: belljar.tools.f()]); thread.start(); thread.join()\n\
         attempt(lambda: kernel.call_tool('other', {}))\n\
         attempt(lambda: forge(name='f', arguments='y' * 300_000))\n\
         attempt(lambda: forge(name='f', arguments=[1]))\n\
-        attempt(lambda: belljar.tools.f())\n\
+        attempt(lambda: belljar.tools.f(**{'self': 3}))\n\
         attempt(lambda: belljar.tools.f())\n\
         attempt(lambda: belljar.tools.f())\n\
         print(*said, sep='\\n')";
     let request = v1::ExecuteCodeRequest { max_tool_calls: 2, ..with_tools(text, &[], &["f"]) };
     let (done, calls) = run_with(guest, request, |_| Ok("7")).await?;
     equal!(done.end(), (OK, PRESERVED));
-    equal!(calls, ["f {}", "f {}"]);
+    equal!(calls, [r#"f {"self":3}"#, "f {}"]);
     let printed = done.text();
     let expected = [
         "TypeError: f() takes its arguments by name",
         "ValueError: Out of range float values",
         "ValueError: the arguments of f() have 300,008 bytes as JSON; at most 262,144 are allowed",
+        "ToolError: the arguments are no JSON that every caller can read: ",
+        "ToolError: the arguments are no JSON that every caller can read: number out of range",
+        "ToolError: the arguments are no JSON that every caller can read: recursion limit exceeded",
         "AttributeError: this execution may not call 'other', but f",
         "ToolError: tools can be called in the main thread only",
         "ToolError: this execution may not call \"other\"",
@@ -168,7 +181,7 @@ async fn context_tool_calls_are_bounded(context: &Context) -> Checked {
     for (line, expected) in lines.iter().zip(expected) {
         ensure!(line.starts_with(expected), "{line:?} does not begin with {expected:?}");
     }
-    // A flood of calls whose refusals are not read ends the interpreter, or with the code.
+    // A flood of calls whose answers are not read ends the interpreter, or with the code.
     let flood = "import belljar\nkernel = belljar.tools._call.__self__\n\
         for call in range(20000): kernel.wire.send({'op': 'tool', 'id': kernel.current, 'call': call, 'name': 'f', 'arguments': {}})";
     let done = execute(guest, with_tools(flood, &[], &["f"])).await?;
@@ -195,5 +208,10 @@ async fn context_of_javascript_calls_tools(context: &Context) -> Checked {
     equal!(calls, [r#"f {"x":1}"#, "g {}"]);
     let done = execute(guest, js("belljar.tools.f()", &[])).await?;
     equal!((done.error(), done.end()), ("TypeError", (ERROR, PRESERVED)));
+    // Both sides write more than a socket holds, and more calls are made than may wait at a time.
+    let text = "const all = await Promise.all([...Array(20).keys()].map(() => belljar.tools.f({ x: 'y'.repeat(250_000) })));\n\
+        all.every((one) => one.length === 600_000)";
+    let (done, calls) = run_with(guest, js(text, &["f"]), |_| Ok(LONG.as_str())).await?;
+    equal!((done.value().as_str(), done.end(), calls.len()), ("true", (OK, PRESERVED), 20));
     context.stop(sandbox).await
 }

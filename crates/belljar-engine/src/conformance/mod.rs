@@ -9,8 +9,10 @@ mod background;
 mod case;
 mod context;
 mod contexts;
+mod contexts_ends;
 mod contexts_hostile;
 mod contexts_jupyter;
+mod contexts_languages;
 mod contexts_tools;
 mod engines;
 mod files;
@@ -54,8 +56,10 @@ pub fn cases() -> Vec<Case> {
         streams::CASES,
         background::CASES,
         contexts::CASES,
+        contexts_ends::CASES,
         contexts_hostile::CASES,
         contexts_jupyter::CASES,
+        contexts_languages::CASES,
         contexts_tools::CASES,
         sessions::CASES,
         stopping::CASES,
