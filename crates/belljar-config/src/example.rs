@@ -4,12 +4,16 @@ use std::fmt::Write as _;
 
 use crate::settings::SETTINGS;
 
-const HEAD: &str = "\
+const HEAD: &str = concat!(
+    "\
 # Configuration of Belljar's service. A line that begins with #: is a setting with its default; remove the #: to change it.
 # Environment variables override this file, flags override both: server.listen is BELLJAR_SERVER_LISTEN, and --set server.listen=…
 # A running server applies changes of settings marked (reloaded) on SIGHUP; the others need a restart.
 # `belljar config check` reports all mistakes in a file, `belljar config show` the effective values and where each is set.
-";
+# Pages such as docs/e2b.md are in ",
+    env!("CARGO_PKG_REPOSITORY"),
+    ".\n"
+);
 
 /// Maximum width of the example's lines, in characters.
 const WIDTH: usize = 110;

@@ -5,7 +5,7 @@ use std::str::FromStr;
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use belljar_model::{ByteSize, EngineName, LimitsFile, ModelError};
+use belljar_model::{ByteSize, EngineName, LimitsFile, ModelError, format_span};
 
 use crate::error::{ConfigError, quote};
 use crate::example::example;
@@ -245,17 +245,6 @@ pub fn one_of<'a>(words: impl DoubleEndedIterator<Item = &'a str>) -> String {
     let last = words.next().unwrap_or_default();
     let others: Vec<_> = words.rev().collect();
     if others.is_empty() { last.to_owned() } else { format!("{} or {last}", others.join(", ")) }
-}
-
-/// Formats a time span for a message.
-fn format_span(span: Duration) -> String {
-    let seconds = span.as_secs();
-    match seconds {
-        0 => format!("{} ms", span.as_millis()),
-        _ if seconds.is_multiple_of(86_400) && seconds > 86_400 => format!("{} d", seconds / 86_400),
-        _ if seconds.is_multiple_of(3600) => format!("{} h", seconds / 3600),
-        _ => format!("{seconds} s"),
-    }
 }
 
 fn scalar<'a>(layers: &'a ConfigLayers, key: &str) -> Option<&'a str> {

@@ -6,10 +6,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use belljar_model::{
-    ByteSize, Cidr, DockerSettings, EngineName, EnvVar, GvisorPlatform, GvisorSettings, Hostname,
-    ImageReference, ImageRegistry, LimitScope, LimitsFile, LimitsGrade, MAX_VOLUME_BYTES, MIN_VOLUME_BYTES,
-    ModelError, NetworkCeiling, NetworkFile, NetworkMode, Preset, Rule, SpecFile, UpstreamProxy,
-    WebhookSecret,
+    ByteSize, Cidr, DockerSettings, EVENT_KINDS, EngineName, EnvVar, GvisorPlatform, GvisorSettings,
+    Hostname, ImageReference, ImageRegistry, LimitScope, LimitsFile, LimitsGrade, MAX_VOLUME_BYTES,
+    MIN_VOLUME_BYTES, ModelError, NetworkCeiling, NetworkFile, NetworkMode, Preset, Rule, SpecFile,
+    UpstreamProxy, WebhookSecret,
 };
 
 use crate::config::{
@@ -415,13 +415,11 @@ fn webhooks(reader: &mut Reader<'_>) -> Option<WebhooksConfig> {
         })
     });
     let events = reader.list("webhooks.events", |text| {
-        let is_part = |part: &str| {
-            !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_')
-        };
-        let is_kind = text.split('.').all(is_part);
-        is_kind
-            .then(|| text.to_owned())
-            .ok_or_else(|| "kinds of events, such as approval or sandbox.gone".to_owned())
+        belljar_model::selects_events(text).then(|| text.to_owned()).ok_or_else(|| {
+            let mut all: Vec<&str> = EVENT_KINDS.iter().filter_map(|kind| kind.split('.').next()).collect();
+            all.dedup();
+            format!("kinds of events: {}, or one of them alone, such as approval.requested", all.join(", "))
+        })
     });
     // Both may have secrets in them, so they are not shown.
     let secret = reader.optional("webhooks.secret").map(|text| text.parse::<WebhookSecret>());

@@ -236,7 +236,7 @@ fn invalid_files_are_refused_with_line_and_column() {
         ),
         (
             "webhooks",
-            "[webhooks]\nurl = 'http://hooks.example.com/secret'\nsecret = 'whsec_c2VjcmV0'\nevents = ['Approval', '']\nallowed_hosts = ['*', 'a/b']\n",
+            "[webhooks]\nurl = 'http://hooks.example.com/secret'\nsecret = 'whsec_c2VjcmV0'\nevents = ['Approval', '', 'approval', 'approvals', 'foo']\nallowed_hosts = ['*', 'a/b']\n",
         ),
         ("a webhook with an account", "[webhooks]\nurl = 'https://user:secret@hooks.example.com/'\n"),
         ("a webhook without a scheme", "[webhooks]\nurl = 'hooks.example.com/secret'\n"),

@@ -29,13 +29,12 @@ pub(crate) struct Daemon {
 impl Daemon {
     /// Connects to the daemon at this address, and asks what it can enforce.
     pub(crate) async fn connect(host: &str) -> Result<Self, EngineError> {
-        let unusable = |reason: String| {
-            EngineError::Layer {
+        let layer = |reason: String, fix: &str| EngineError::Layer {
             layer: "the walls of a container".into(),
             reason: format!("the Docker daemon at {host} cannot be used: {reason}"),
-            fix: "start it, let this user use it, or name another one by DOCKER_HOST or the setting engines.docker.host".to_owned(),
-        }
+            fix: format!("{fix} by DOCKER_HOST or the setting engines.docker.host"),
         };
+        let unusable = |reason| layer(reason, "start it, let this user use it, or name another one");
         let timeout = ANSWER_TIMEOUT.as_secs();
         let client = match host.split_once("://") {
             Some(("unix", path)) if std::path::Path::new(path).exists() => {
@@ -45,7 +44,11 @@ impl Daemon {
             Some(("tcp" | "http", _)) => {
                 Docker::connect_with_http(host, timeout, bollard::API_DEFAULT_VERSION)
             }
-            _ => return Err(unusable("the address does not begin with unix:// or tcp://".to_owned())),
+            _ => {
+                let reason = "the address does not begin with unix:// or tcp://".to_owned();
+                let fix = "name a socket, such as unix:///var/run/docker.sock (for a daemon behind SSH one that ssh -L forwards),";
+                return Err(layer(reason, fix));
+            }
         };
         let client = client.map_err(|error| unusable(chain(&error)))?;
         let client = client.negotiate_version().await.map_err(|error| unusable(chain(&error)))?;

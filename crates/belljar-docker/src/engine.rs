@@ -12,7 +12,8 @@ use belljar_engine::{
 use belljar_linux::ContainerGroups;
 use belljar_local::{Network, NetworkFacts};
 use belljar_model::{
-    DockerSettings, EngineName, LimitsGrade, NetworkMode, NetworkPolicy, NetworkSetup, SandboxId,
+    DockerSettings, EngineName, ImageReference, LimitsGrade, NetworkMode, NetworkPolicy, NetworkSetup,
+    SandboxId,
 };
 use bollard::models::{ContainerSummary, ContainerSummaryStateEnum, ContainerUpdateBody};
 use bollard::query_parameters::{CreateContainerOptionsBuilder, ListContainersOptionsBuilder};
@@ -472,6 +473,10 @@ impl Engine for DockerEngine {
 
     fn capabilities(&self) -> Capabilities {
         self.capabilities_with(self.has_networks())
+    }
+
+    fn default_image(&self) -> Option<ImageReference> {
+        self.config.settings.image.clone()
     }
 
     fn create<'a>(&'a self, request: CreateRequest<'a>) -> BoxFuture<'a, Result<Sandbox, EngineError>> {

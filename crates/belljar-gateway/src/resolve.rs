@@ -36,6 +36,8 @@ const MAX_CACHED_NAMES: usize = 512;
 /// Error when resolving a name.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ResolveError {
+    #[error("{name} does not exist, says the machine's resolver")]
+    NoName { name: String },
     #[error("{name} has no IPv4 address")]
     NoAddress { name: String },
     #[error("{name} is another name for more than {MAX_ALIASES} names")]
@@ -147,8 +149,13 @@ fn parse_answer(name: &DomainName, answer: &Message) -> Result<(Resolved, Durati
         _ => None,
     });
     let addresses: Vec<(Ipv4Addr, u32)> = addresses.take(MAX_ADDRESSES).collect();
-    let ttl = addresses.iter().map(|(_, ttl)| *ttl).min();
-    let ttl = ttl.ok_or_else(|| ResolveError::NoAddress { name: name.to_string() })?;
+    let Some(ttl) = addresses.iter().map(|(_, ttl)| *ttl).min() else {
+        let name = name.to_string();
+        return Err(match answer.metadata.response_code {
+            ResponseCode::NXDomain => ResolveError::NoName { name },
+            _ => ResolveError::NoAddress { name },
+        });
+    };
     let ttl = Duration::from_secs(ttl.into());
     let addresses = addresses.into_iter().map(|(address, _)| address).collect();
     Ok((Resolved { addresses, aliases }, ttl))
@@ -287,6 +294,20 @@ mod tests {
         let below: DomainPattern = "*.b.example".parse().unwrap();
         assert!(resolved.aliases.iter().all(|alias| below.matches(alias)), "{resolved:?}");
         assert!(answer(MAX_ALIASES + 1).is_err());
+    }
+
+    #[test]
+    fn names_without_addresses_are_told_apart() {
+        let name: DomainName = "x.example".parse().unwrap();
+        let mut answer = query(&name).unwrap();
+        for (code, expected) in [
+            (ResponseCode::NoError, "x.example has no IPv4 address"),
+            (ResponseCode::NXDomain, "x.example does not exist, says the machine's resolver"),
+        ] {
+            answer.metadata.response_code = code;
+            let error = parse_answer(&name, &answer).unwrap_err();
+            assert_eq!((error.to_string().as_str(), error.to_public().as_str()), (expected, expected));
+        }
     }
 
     #[test]

@@ -133,8 +133,8 @@ pub(crate) fn obstacle(
     }
     if grade == LimitsGrade::Watched {
         let reason =
-            "limits are not only watched here: the sentry's own processes need control groups".to_owned();
-        return Some(("limits", reason, "use the limits cgroup, which are the default"));
+            "this engine enforces limits with control groups alone, which its sentry needs".to_owned();
+        return Some(("limits", reason, "leave out --limits watched, or use the engine local"));
     }
     if !layout.is_complete() {
         let reasons: Vec<String> =

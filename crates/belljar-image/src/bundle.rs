@@ -75,7 +75,9 @@ pub fn parse_header(bytes: &[u8]) -> Result<Option<(BundleHeader, usize)>, Build
     let magic = MAGIC.as_bytes();
     let common = bytes.len().min(magic.len());
     if bytes[..common] != magic[..common] {
-        return Err(invalid("it is not a template file".to_owned()));
+        return Err(invalid(
+            "it is no exported template; belljar template build FILE makes one of a file in TOML".to_owned(),
+        ));
     }
     let rest = &bytes[common..];
     match rest.iter().position(|byte| *byte == b'\n') {

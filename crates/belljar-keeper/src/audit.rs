@@ -105,13 +105,7 @@ impl Keeper {
 
     /// Converts an event to one for the event bus, if nothing else publishes it.
     fn to_bus_event(&self, caller: &Caller, event: &AuditEvent<'_>) -> Option<Event> {
-        let is_published = match event.action {
-            "port.publish" | "port.unpublish" | "sandbox.snapshot" | "sandbox.update" | "sandbox.timeout" => {
-                true
-            }
-            action => action.starts_with("template.") || action.starts_with("key."),
-        };
-        if event.outcome != "ok" || !is_published {
+        if event.outcome != "ok" || !is_published(event.action) {
             return None;
         }
         let subject = ["template", "key", "port", "name"].iter().find_map(|name| {
@@ -175,5 +169,28 @@ impl Keeper {
             StoreError::Archived { .. } => KeeperError::Field { field: "head", reason: error.to_string() },
             error => error.into(),
         })
+    }
+}
+
+/// Reports whether the audit log publishes an action as an event.
+fn is_published(action: &str) -> bool {
+    match action {
+        "port.publish" | "port.unpublish" | "sandbox.snapshot" | "sandbox.update" | "sandbox.timeout" => true,
+        action => action.starts_with("template.") || action.starts_with("key."),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use belljar_model::EVENT_KINDS;
+
+    use super::*;
+    use crate::action;
+
+    #[test]
+    fn published_actions_are_kinds_of_events() {
+        for action in action::all().filter(|action| action.audited && is_published(action.name)) {
+            assert!(EVENT_KINDS.contains(&action.name), "{}", action.name);
+        }
     }
 }

@@ -21,7 +21,7 @@ const MAX_RESULT_BYTES: usize = 1 << 20;
 const MAX_ERROR_BYTES: usize = 64 << 10;
 
 /// Maximum number of answers: calls of an execution that wait at a time.
-const MAX_ANSWERS: usize = 16;
+pub(crate) const MAX_ANSWERS: usize = 16;
 
 /// Maximum number of runs of which it is remembered why their calls do not wait any more.
 const MAX_REMEMBERED: usize = 1024;

@@ -20,6 +20,7 @@ use crate::entry::Entry;
 use crate::error::KeeperError;
 use crate::head_room::check_memory;
 use crate::idempotency::{CREATE, ClaimOutcome};
+use crate::images::ENGINE_IMAGE_PREFIX;
 use crate::info::SandboxInfo;
 use crate::keeper::{Keeper, Result};
 use crate::lifecycle::{after, holder_deadline};
@@ -28,7 +29,7 @@ use crate::request::{
     CreateSandbox, Lifetime, MAX_CREATE_FILE_BYTES, NewFile, PortSettings, Settings, TimeoutAction, resolve,
 };
 use crate::steps::{run_detached, step};
-use crate::templates::Origin;
+use crate::templates::{DEFAULT_TEMPLATE, Origin};
 
 /// Suggested delay before a retry.
 pub(crate) const RETRY_AFTER: Duration = Duration::from_secs(1);
@@ -146,7 +147,8 @@ impl Keeper {
     /// Checks a request as far as possible before anything is started.
     pub(crate) async fn plan_launch(&self, caller: &Caller, request: CreateSandbox) -> Result<LaunchPlan> {
         let origin = self.origin_of(caller, request.template.as_deref()).await?;
-        let names_memory = request.spec.limits.memory.is_some();
+        let mut origin = self.pulled_origin(caller, origin, request.spec.engine.as_deref()).await?;
+        let names_memory = request.spec.limits.memory.is_some() || origin.spec.limits.memory.is_some();
         // Whoever has made the template has decided; a request alone needs the right.
         let asks_machine = request.spec.machine == Some(true) && origin.spec.machine != Some(true);
         let mut spec = resolve(&self.inner.engines, self.grade()?, &origin.spec, request.spec)?;
@@ -158,6 +160,11 @@ impl Keeper {
             return Err(KeeperError::field("machine", reason));
         }
         spec.tree = origin.tree(&self.layers(), &caller.tenant);
+        if origin.id == DEFAULT_TEMPLATE
+            && let Some(image) = self.engine(spec.engine)?.default_image()
+        {
+            origin.name = format!("{ENGINE_IMAGE_PREFIX}{image}");
+        }
         self.resolve_volumes(caller, &mut spec).await?;
         self.check_policy(caller, &spec, asks_machine)?;
         let mut lifetime = request.lifetime;
@@ -261,8 +268,14 @@ impl Keeper {
         if can(&engine.capabilities()) {
             return Ok(());
         }
-        let reason = "pausing and changes of limits need control groups; GET /v1/engines, or belljar engine info, lists what an engine can"
-            .into();
+        // An engine that pauses has control groups.
+        let reason = match engine.capabilities().pause {
+            true => "those of a running sandbox do not change; create one with other limits",
+            false => {
+                "pausing and changes of limits need control groups; GET /v1/engines, or belljar engine info, lists what an engine can"
+            }
+        };
+        let reason = reason.into();
         Err(EngineError::Unsupported { what: what.into(), engine: engine.name(), reason }.into())
     }
 
@@ -273,7 +286,7 @@ impl Keeper {
             return Ok(());
         }
         let reason = format!(
-            "this server makes sandboxes with the engine {} only; the operator adds others to sandboxes.engines",
+            "this server makes sandboxes with the engine {} only; the operator adds others to sandboxes.engines (BELLJAR_SANDBOXES_ENGINES)",
             engines.names()
         );
         Err(KeeperError::Policy { field: "engine", reason })

@@ -237,6 +237,7 @@ impl Entry {
 
     /// Publishes an event.
     pub(crate) fn publish(&self, kind: &'static str, process: Option<u64>, detail: String) {
+        debug_assert!(belljar_model::EVENT_KINDS.contains(&kind), "{kind}");
         let labels = self.live().row.labels.clone();
         let event = Event {
             sandbox: Some(self.id.clone()),
@@ -338,7 +339,11 @@ impl Entry {
             state => {
                 let needed = match &self.live().settings.held_by {
                     Some(call) if call.starts_with(CALL_PREFIX) => {
-                        format!("released by the answer to the call {call} of its code, or the end of the time for it").into()
+                        format!(
+                            "released: answer the call {call} of its code with tool_results (of run_code over MCP, of code/continue over REST), \
+                             or use another sandbox until its time is over"
+                        )
+                        .into()
                     }
                     Some(approval) => format!(
                         "released by a decision about the call that waits in it: belljar approval show {approval}"

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use belljar_engine::{EngineError, GuestError, THIS_COMMAND};
 use belljar_image::BuildError;
-use belljar_model::{ApprovalState, ModelError, Role, SandboxId, SandboxState};
+use belljar_model::{ApprovalState, ImageReference, ModelError, Role, SandboxId, SandboxState};
 use belljar_store::{AuditError, Broken, StoreError};
 
 use crate::caller::Caller;
@@ -27,7 +27,7 @@ pub enum KeeperError {
         reason: String,
     },
     /// The resource does not exist or belongs to another tenant; the two cannot be told apart.
-    #[error("{what} {id:?} not found")]
+    #[error("{what} {id:?} not found{}", advise_image(.what, .id))]
     NotFound {
         /// `sandbox`, `template`, `volume`, `key`, `process`.
         what: &'static str,
@@ -464,6 +464,12 @@ impl KeeperError {
             Self::File { .. } => "server_file_failed",
         }
     }
+}
+
+/// Returns how an image is named, if that is what was looked for as a template.
+fn advise_image(what: &str, id: &str) -> String {
+    let is_image = what == "template" && id.contains([':', '/']) && id.parse::<ImageReference>().is_ok();
+    if is_image { format!("; an image is named as image:{id}") } else { String::new() }
 }
 
 /// Stable codes of the guest's errors.

@@ -21,6 +21,7 @@ use crate::error::{GuestResource, KeeperError};
 use crate::idempotency::{ClaimOutcome, EXEC};
 use crate::info::ExecResult;
 use crate::keeper::{Entered, Keeper, Result};
+use crate::outputs::Outputs;
 use crate::request::{Command, ExecRequest};
 use crate::run::{Reporter, Run};
 use crate::steps::step;
@@ -212,7 +213,8 @@ impl Keeper {
         let mut running = Running::start(entered, request, timeout, false).await?;
         entered.entry.note("exec", Some(running.id), "");
         report.send(ExecEvent::Started { process: running.id, pid: running.execution.pid }).await;
-        let mut collected = CollectedOutput::new(keep, || self.output_file(caller));
+        let outputs = self.inner.outputs.clone();
+        let mut collected = CollectedOutput::new(keep, outputs, || self.output_file(caller));
         let (guest, process) = (running.guest.clone(), running.id);
         let mut is_abandoned = false;
         let watch = async {
@@ -420,7 +422,7 @@ impl Running {
                         v1::Stream::STREAM_TERMINAL => self.offsets[2] = end,
                         _ => self.offsets[0] = end,
                     }
-                    collected.push(stream, &data);
+                    collected.push(stream, &data).await;
                     entry.record_output(&data);
                     report.send(ExecEvent::Output { stream, offset, data }).await;
                 }
@@ -539,22 +541,21 @@ struct CollectedOutput {
     stdout: Collector,
     stderr: Collector,
     hash: Sha256,
+    outputs: Outputs,
 }
 
 impl CollectedOutput {
-    fn new(keep: u64, file: impl Fn() -> OpenSpill) -> Self {
-        if ServiceWall::OutputFiles.is_down() {
-            let new = || Collector::new(keep, None);
-            return Self { stdout: new(), stderr: new(), hash: Sha256::new() };
-        }
-        Self {
-            stdout: Collector::with_spill(keep, file()),
-            stderr: Collector::with_spill(keep, file()),
-            hash: Sha256::new(),
-        }
+    fn new(keep: u64, outputs: Outputs, file: impl Fn() -> OpenSpill) -> Self {
+        let new = || match ServiceWall::OutputFiles.is_down() {
+            true => Collector::new(keep, None),
+            false => Collector::with_spill(keep, file()),
+        };
+        Self { stdout: new(), stderr: new(), hash: Sha256::new(), outputs }
     }
 
-    fn push(&mut self, stream: v1::Stream, data: &Bytes) {
+    async fn push(&mut self, stream: v1::Stream, data: &Bytes) {
+        let is_long = self.stdout.has_file() || self.stderr.has_file();
+        let _turn = if is_long { self.outputs.turn().await } else { None };
         match stream {
             v1::Stream::STREAM_STDERR => self.stderr.push(data),
             _ => self.stdout.push(data),

@@ -108,6 +108,8 @@ pub struct SpecInfo {
     user: Option<String>,
     /// Its volumes.
     volumes: Vec<MountedVolume>,
+    /// Host directories and files that it sees, each as `SOURCE:TARGET:ro` or `SOURCE:TARGET:rw`.
+    mounts: Vec<String>,
 }
 
 /// A volume that a sandbox mounts.
@@ -142,6 +144,7 @@ fn serialize_spec<S: Serializer>(spec: &SandboxSpec, serializer: S) -> Result<S:
         hostname: spec.hostname.clone(),
         user: spec.user.clone(),
         volumes: spec.volumes.iter().map(Into::into).collect(),
+        mounts: spec.mounts.iter().map(ToString::to_string).collect(),
     };
     info.serialize(serializer)
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use belljar_engine::Sandbox;
-use belljar_model::SandboxState;
+use belljar_model::{SandboxState, format_span};
 use belljar_store::SandboxRow;
 use jiff::Timestamp;
 use tokio::sync::MutexGuard;
@@ -335,7 +335,8 @@ impl Keeper {
     pub(crate) fn checked_lifetime(&self, timeout: Duration) -> Result<Duration> {
         let max = self.inner.config.now().max_lifetime;
         if timeout < Duration::from_secs(1) || timeout > max {
-            let reason = format!("{timeout:?} is not allowed; give a time from 1 s to {max:?}");
+            let max = format_span(max);
+            let reason = format!("{timeout:?} is not allowed; give a time from 1 s to {max}");
             return Err(KeeperError::field("timeout", reason));
         }
         Ok(timeout)

@@ -1,6 +1,7 @@
 //! Temporary files for large outputs, until their answers have been sent.
 
 use std::collections::HashMap;
+use std::num::NonZeroUsize;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -8,7 +9,7 @@ use belljar_engine::{Collector, OpenSpill, Spill, StoredOutput};
 use belljar_model::StreamOutput;
 use belljar_store::StoreError;
 use parking_lot::{Mutex, MutexGuard};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::caller::Caller;
 use crate::keeper::{Keeper, Result};
@@ -25,15 +26,28 @@ pub(crate) struct Outputs {
     reserved: Arc<Mutex<HashMap<String, u64>>>,
     /// Limits reading files to one at a time, to leave the machine to others.
     reading: Arc<Semaphore>,
+    /// Limits collecting pieces of outputs that are in files to half of the processors, to leave the others to commands with little output.
+    collecting: Arc<Semaphore>,
 }
 
 impl Default for Outputs {
     fn default() -> Self {
-        Self { reserved: Arc::default(), reading: Arc::new(Semaphore::new(1)) }
+        let processors = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+        Self {
+            reserved: Arc::default(),
+            reading: Arc::new(Semaphore::new(1)),
+            collecting: Arc::new(Semaphore::new((processors / 2).max(1))),
+        }
     }
 }
 
 impl Outputs {
+    /// Waits for the turn to collect a piece of an output that is in a file.
+    pub(crate) async fn turn(&self) -> Option<OwnedSemaphorePermit> {
+        // The semaphore is never closed.
+        Arc::clone(&self.collecting).acquire_owned().await.ok()
+    }
+
     /// Reserves disk space, if the limits allow it.
     fn reserve(&self, key: &str, bytes: u64) -> Option<Reservation> {
         let mut reserved = self.reserved();

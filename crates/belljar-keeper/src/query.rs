@@ -83,10 +83,11 @@ impl Keeper {
     pub async fn update(&self, caller: &Caller, id: &str, mut update: SandboxUpdate) -> Result<SandboxInfo> {
         self.transact(SANDBOX_UPDATE, caller, id, move |keeper, caller, id| async move {
             let entry = keeper.find(&caller, &id).await?;
+            let mut details = update_details(&update);
             let changed = keeper.change(&caller, &entry, &mut update).await;
             // The record of the sandbox has the whole policy; the audit log has its digest only.
             let policy = update.network.and_then(|network| network.resolve().ok());
-            let details = network_details(policy.iter());
+            details.extend(network_details(policy.iter()));
             keeper.audit(&caller, SANDBOX_UPDATE, Some(&entry.id), &changed, details).await?;
             changed.map(|()| entry.info())
         })
@@ -175,7 +176,7 @@ impl Keeper {
     ) -> Result<()> {
         if !limits.is_empty() {
             let sandbox = entry.require_running("changing its limits")?;
-            self.check_can(&spec, "changing its limits", |can| can.live_limits)?;
+            self.check_can(&spec, "limits", |can| can.live_limits)?;
             let old = spec.limits.memory.bytes();
             if let Some(memory) = limits.memory {
                 check_memory(memory)?;
@@ -401,6 +402,31 @@ pub(crate) fn network_details<'a>(
     let digest = Sha256::digest(texts.into_iter().collect::<Vec<_>>().join("\n"));
     vec![("network", widest.to_string()), ("network_digest", hex::encode(digest))]
 }
+
+/// Returns what a change asks for, besides its network policy, for an audit record.
+fn update_details(update: &SandboxUpdate) -> Vec<(&'static str, String)> {
+    let labels: Vec<String> = update
+        .labels
+        .iter()
+        .map(|(key, value)| {
+            value.as_ref().map_or_else(|| format!("{key}-"), |value| format!("{key}={value}"))
+        })
+        .collect();
+    let idle = |idle: Option<Duration>| idle.map_or("none".to_owned(), |idle| idle.as_secs_f64().to_string());
+    let found = [
+        ("memory_bytes", update.memory.map(|memory| memory.bytes().to_string())),
+        ("cpus", update.cpus.map(|cpus| cpus.get().to_string())),
+        ("pids", update.pids.map(|pids| pids.get().to_string())),
+        ("idle_timeout_s", update.idle_timeout.map(idle)),
+        ("on_timeout", update.on_timeout.map(|action| action.as_str().to_owned())),
+        ("auto_resume", update.auto_resume.map(|resumes| resumes.to_string())),
+        ("labels", (!labels.is_empty()).then(|| labels.join(",").chars().take(MAX_LABELS_CHARS).collect())),
+    ];
+    found.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
+}
+
+/// Maximum length of changed labels in an audit record, in characters. Refused ones are recorded as well.
+const MAX_LABELS_CHARS: usize = 1024;
 
 /// Number of log entries read at a time.
 const LOG_PAGE: u32 = 100;

@@ -136,6 +136,36 @@ impl Keeper {
         })
     }
 
+    /// Returns the template of the image that a request names, if it is one that has been pulled: if the engine, the one named or the
+    /// default, has no images of its own.
+    pub(crate) async fn pulled_origin(
+        &self,
+        caller: &Caller,
+        origin: Origin,
+        engine: Option<&str>,
+    ) -> Result<Origin> {
+        let Some(image) = &origin.image else { return Ok(origin) };
+        let engines = &self.inner.engines;
+        let engine = match engine.or(origin.spec.engine.as_deref()) {
+            Some(name) => engines.get(name.parse()?),
+            None => engines.default_engine(),
+        };
+        // An engine that is not there is refused later.
+        if engine.is_none_or(|engine| engine.capabilities().images) {
+            return Ok(origin);
+        }
+        match self.origin(caller, &image_template(image)).await {
+            Err(KeeperError::NotFound { .. }) => Err(KeeperError::field(
+                "template",
+                format!(
+                    "{image} has not been pulled: belljar image pull {image} does that; or give an engine that has images of its own, \
+                     such as docker"
+                ),
+            )),
+            found => found,
+        }
+    }
+
     pub(crate) async fn template_row(&self, caller: &Caller, name: &str) -> Result<TemplateRow> {
         let found = self.inner.store.templates().get(&caller.tenant, name).await?;
         found.ok_or_else(|| KeeperError::NotFound { what: "template", id: name.chars().take(64).collect() })

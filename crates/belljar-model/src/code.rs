@@ -247,7 +247,7 @@ pub struct CodeExecution {
     /// Cause of the interpreter's end: `timed_out`, `out_of_memory`, `pids`, `stopped`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cause: Option<String>,
-    /// Exit code of the interpreter, if it ended by itself.
+    /// Exit code of the interpreter, if it ended by itself; of code in bash also if it failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit_code: Option<i32>,
     /// Name of the signal that ended the interpreter.
@@ -272,19 +272,24 @@ impl CodeExecution {
         const SIGKILL: i32 = 9;
         match (self.status, self.cause.as_deref()) {
             (CodeStatus::Ok, _) => Outcome::Exited { code: 0 },
-            (CodeStatus::Error, _) => Outcome::Exited { code: 1 },
+            (CodeStatus::Error, _) => Outcome::Exited { code: self.exit_code.unwrap_or(1) },
             (CodeStatus::Interrupted, _) => Outcome::signalled(SIGINT),
             (CodeStatus::TimedOut, _) => Outcome::TimedOut,
             (CodeStatus::Died, Some("out_of_memory")) => Outcome::OutOfMemory,
             (CodeStatus::Died, _) if self.state == Survival::Unknown => {
                 Outcome::Infrastructure { cause: String::new() }
             }
-            (CodeStatus::Died, _) => Outcome::signalled(SIGKILL),
+            (CodeStatus::Died, _) => match (self.exit_code, &self.signal) {
+                (Some(code), _) => Outcome::Exited { code },
+                (_, name) => {
+                    Outcome::signalled(name.as_deref().and_then(signal_number).map_or(SIGKILL, i32::from))
+                }
+            },
         }
     }
 
-    /// Returns the exit status of a command that ran this: 0, or 1 after an error; 124 timed out, 130 interrupted, 137 out of
-    /// memory, the interpreter's own exit status if it ended.
+    /// Returns the exit status of a command that ran this: 0, or 1 after an error, but bash's own; 124 timed out, 130 interrupted,
+    /// 137 out of memory, the interpreter's own exit status if it ended.
     #[must_use]
     pub fn exit_status(&self) -> u8 {
         const TIMED_OUT: u8 = 124;
@@ -421,6 +426,7 @@ mod tests {
         assert_eq!(with(|done| done.status = CodeStatus::Interrupted), 130);
         assert_eq!(with(|done| (done.status, done.exit_code) = (CodeStatus::Died, Some(7))), 7);
         assert_eq!(with(|done| (done.status, done.exit_code) = (CodeStatus::Error, Some(0))), 0);
+        assert_eq!(with(|done| (done.status, done.exit_code) = (CodeStatus::Error, Some(3))), 3);
         assert_eq!(
             with(|done| (done.status, done.signal) = (CodeStatus::Died, Some("SIGSEGV".to_owned()))),
             139

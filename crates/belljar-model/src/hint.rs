@@ -30,6 +30,10 @@ const NO_NETWORK: [&str; 16] = [
     "dial tcp: lookup ",
 ];
 
+/// Messages of programs whose connection was reset.
+const RESET: [&str; 4] =
+    ["Connection reset by peer", "connection reset by peer", "ECONNRESET", "SSL_ERROR_SYSCALL"];
+
 /// Messages of programs that cannot create more processes or threads.
 const NO_PIDS: [&str; 4] = [
     "Resource temporarily unavailable",
@@ -372,6 +376,15 @@ fn stderr_hint(stderr: &str, spec: &SandboxSpec, reader: &HintReader) -> Option<
             ),
         });
     }
+    if has(&RESET) && spec.network.mode() != NetworkMode::Disabled {
+        let log = match reader {
+            HintReader::CommandLine | HintReader::Program => "; the sandbox's network log has the reason",
+            HintReader::Model { .. } | HintReader::Tool { .. } => "",
+        };
+        return Some(format!(
+            "A connection was reset, as all are to a host that the network policy denies or that cannot be reached{log}."
+        ));
+    }
     if has(&["No space left on device", "ENOSPC", "Disk quota exceeded"]) {
         let limits = &spec.limits;
         return Some(format!(
@@ -462,6 +475,7 @@ mod tests {
             (failed(), "Traceback: ValueError", None),
             (failed(), "Operation not permitted", None),
             (failed(), "connect: Connection refused", None),
+            (failed(), "curl: (35) Recv failure: Connection reset by peer", None),
             (Outcome::signalled(11), "", Some("The code was ended by signal 11 (SIGSEGV).")),
             (Outcome::signalled(15), "", None),
             (
@@ -615,6 +629,20 @@ mod tests {
                 "The Python module rich is not in the sandbox. If it is a file of yours, {PACKAGE_IN_CONTEXT}."
             )
         );
+    }
+
+    #[test]
+    fn resets_of_a_network_are_explained() {
+        let spec = SpecFile::from_json(r#"{"network": "open"}"#).unwrap().resolve().unwrap();
+        let of = |reader| {
+            let stderr = b"curl: (35) Recv failure: Connection reset by peer\n";
+            hint(&Outcome::Exited { code: 35 }, LimitEvents::default(), stderr, &spec, &reader).unwrap()
+        };
+        let text = "A connection was reset, as all are to a host that the network policy denies or that cannot be reached";
+        let log = "; the sandbox's network log has the reason.";
+        assert_eq!(of(HintReader::CommandLine), format!("{text}{log}"));
+        assert_eq!(of(HintReader::Program), format!("{text}{log}"));
+        assert_eq!(of(HintReader::Model { timeout: "timeout", create: None }), format!("{text}."));
     }
 
     /// A reader is told of nothing that it does not have.

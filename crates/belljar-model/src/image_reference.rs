@@ -12,6 +12,9 @@ const DEFAULT_REGISTRY_HOST: &str = "registry-1.docker.io";
 /// Maximum length of a repository's name, as of the distribution specification.
 const MAX_REPOSITORY: usize = 255;
 
+/// Numbers of digits of the ids that Docker's command line shows.
+const SHOWN_IDS: [usize; 2] = [12, 64];
+
 /// Maximum length of a tag.
 const MAX_TAG: usize = 128;
 
@@ -99,9 +102,11 @@ impl FromStr for ImageReference {
     fn from_str(text: &str) -> Result<Self, ImageReferenceError> {
         let refuse = |reason| ImageReferenceError { text: text.chars().take(300).collect(), reason };
         let is_hex = |text: &str| !text.is_empty() && text.bytes().all(|one| one.is_ascii_hexdigit());
-        if text.strip_prefix("sha256:").is_some_and(is_hex) || (text.len() == 64 && is_hex(text)) {
+        if text.strip_prefix("sha256:").is_some_and(is_hex)
+            || (SHOWN_IDS.contains(&text.len()) && is_hex(text))
+        {
             return Err(refuse(
-                "it is an image's id, and ids are not looked up; docker image ls shows names",
+                "it is an image's id, and ids are not looked up; docker image ls shows names, and docker tag gives one",
             ));
         }
         let (name, digest) = match text.split_once('@') {
@@ -251,6 +256,8 @@ mod tests {
             ("python", "docker.io/library/python:latest", "latest"),
             ("python:3.12-slim", "docker.io/library/python:3.12-slim", "3.12-slim"),
             ("org/app", "docker.io/org/app:latest", "latest"),
+            ("docker.io/22c10fde373b", "docker.io/library/22c10fde373b:latest", "latest"),
+            ("cafe", "docker.io/library/cafe:latest", "latest"),
             ("docker.io/python:3", "docker.io/library/python:3", "3"),
             ("GHCR.io/org/app_one/two:V1.0_a", "ghcr.io/org/app_one/two:V1.0_a", "V1.0_a"),
             ("localhost/app", "localhost/app:latest", "latest"),
@@ -323,6 +330,7 @@ mod tests {
             "ex.ample/a?b",
             "ex.ample/a%2e",
             "sha256:4ad798f312c7",
+            "22c10fde373b",
             &format!("sha256:{}", "ab".repeat(32)),
             &"ab".repeat(32),
             &long,

@@ -14,6 +14,7 @@ mod engine;
 mod env;
 mod error;
 mod event;
+mod event_kinds;
 mod files;
 mod gvisor_settings;
 mod hint;
@@ -59,6 +60,7 @@ pub use engine::EngineName;
 pub use env::EnvVar;
 pub use error::ModelError;
 pub use event::Event;
+pub use event_kinds::{EVENT_KINDS, selects_events};
 pub use files::{ChangeKind, FileChange, FilePath};
 pub use gvisor_settings::{GvisorPlatform, GvisorSettings};
 pub use hint::{HintReader, LimitEvents, crash_name, for_command_line, hint};
@@ -93,7 +95,7 @@ pub use spec::{Hostname, SandboxSpec};
 pub use spec_file::{MAX_SPEC_BYTES, SpecFile};
 pub use stream::StreamOutput;
 pub use text::{Scalar, is_directional};
-pub use timeout::{Timeout, parse_span};
+pub use timeout::{Timeout, format_span, parse_span};
 pub use tool_file::{
     MAX_TOOL_DESCRIPTION, MAX_TOOL_LANGUAGES, MAX_TOOL_NAME, ToolFile, ToolListError, ToolsError,
 };

@@ -272,7 +272,9 @@ fn describe_target(source: &Path, resolved: &Path) -> String {
 fn list_paths(paths: &[PathBuf]) -> String {
     const MAX_LISTED: usize = 8;
     if paths.is_empty() {
-        return "none; the operator allows paths in a mount policy, /etc/belljar/policy.toml unless another is named".to_owned();
+        return "none; the operator allows some in [sandboxes.mounts] of a server's configuration, and for belljar run in \
+                /etc/belljar/policy.toml, or the policy that is named"
+            .to_owned();
     }
     let mut texts: Vec<String> = paths.iter().take(MAX_LISTED).map(|path| quote_path(path)).collect();
     if paths.len() > MAX_LISTED {
@@ -423,8 +425,8 @@ mod tests {
         let refusal = MountPolicy::new(&[]).check(&mount("/data", MountMode::ReadOnly), Path::new("/data"));
         assert_eq!(
             refusal.unwrap_err().to_string(),
-            "cannot mount \"/data\": it is not in an allowed path; allowed: none; the operator allows paths in a mount policy, \
-             /etc/belljar/policy.toml unless another is named"
+            "cannot mount \"/data\": it is not in an allowed path; allowed: none; the operator allows some in \
+             [sandboxes.mounts] of a server's configuration, and for belljar run in /etc/belljar/policy.toml, or the policy that is named"
         );
     }
 

@@ -67,6 +67,18 @@ pub fn parse_span(text: &str) -> Option<Duration> {
     Some(Duration::from_nanos(u64::try_from(nanos).ok()?))
 }
 
+/// Formats a time span in the largest unit of which it is a multiple, from seconds on, such as `24 h`.
+#[must_use]
+pub fn format_span(span: Duration) -> String {
+    let seconds = span.as_secs();
+    match seconds {
+        0 => format!("{} ms", span.as_millis()),
+        _ if seconds.is_multiple_of(86_400) && seconds > 86_400 => format!("{} d", seconds / 86_400),
+        _ if seconds.is_multiple_of(3600) => format!("{} h", seconds / 3600),
+        _ => format!("{seconds} s"),
+    }
+}
+
 impl Default for Timeout {
     /// Returns 60 s.
     fn default() -> Self {

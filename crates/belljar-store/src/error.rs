@@ -155,7 +155,7 @@ pub enum StoreError {
     },
     /// The store is sealed, and its key file is missing.
     #[error(
-        "the store is sealed, and its key is not in {}; put the key file back there from where you keep it (docs/operating/backup.md), or name it with store.key_file", path.display()
+        "the store is sealed, and its key is not in {}; put the key file back there from where you keep it, or name it with store.key_file", path.display()
     )]
     KeyMissing {
         /// Expected path of the key.

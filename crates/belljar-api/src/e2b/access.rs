@@ -145,7 +145,9 @@ pub(super) fn check_user(named: Option<&str>) -> Result<(), Problem> {
     match named {
         None | Some("" | USER) => Ok(()),
         Some(other) => {
-            let detail = format!("invalid username: '{other}'; the only user of a sandbox is '{USER}'");
+            let detail = format!(
+                "invalid username: '{other}'; give '{USER}', whose files these are, or none: only commands in a machine take another"
+            );
             Err(Problem::new(Code::Unauthenticated, detail))
         }
     }

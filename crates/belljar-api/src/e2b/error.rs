@@ -192,7 +192,8 @@ pub(super) fn json_answer(status: StatusCode, body: &impl Serialize) -> Response
 
 /// Returns the problem for a feature that this server does not offer.
 pub(super) fn not_offered(what: &str) -> Problem {
-    Problem::new(Code::NotOffered, format!("{what}: this server does not offer it; see docs/e2b.md"))
+    const PAGE: &str = concat!(env!("CARGO_PKG_REPOSITORY"), "/blob/main/docs/e2b.md");
+    Problem::new(Code::NotOffered, format!("{what}: this server does not offer it; {PAGE} lists what works"))
 }
 
 #[cfg(test)]

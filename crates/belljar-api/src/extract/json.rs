@@ -141,16 +141,21 @@ pub(crate) fn field_problem(path: &str, text: &str) -> Problem {
         (path, Some(name)) => format!("{path}.{name}"),
         (path, None) => path.to_owned(),
     };
-    Problem::field(field, plain_types(text))
+    let unit = match path.rsplit('.').next() {
+        Some("timeout") => " of seconds",
+        Some(name) if name.ends_with("_ms") => " of milliseconds",
+        _ => "",
+    };
+    let text = plain_types(text).replace("a whole number from", &format!("a whole number{unit} from"));
+    Problem::field(field, text)
 }
 
 /// Rewrites the types in an error of serde in the words of JSON: the names of Rust's say nothing to callers.
 fn plain_types(text: &str) -> String {
     let Some((found, expected)) = text.split_once(", expected ") else { return text.to_owned() };
     let plain = match expected {
-        "u8" | "u16" | "u32" | "u64" | "usize" | "nonzero u32" | "nonzero u64" => {
-            "a whole number from 0, such as 30"
-        }
+        "u16" => "a whole number from 0 to 65535",
+        "u8" | "u32" | "u64" | "usize" | "nonzero u32" | "nonzero u64" => "a whole number from 0, such as 30",
         "i8" | "i16" | "i32" | "i64" | "isize" => "a whole number, such as 30",
         "f32" | "f64" => "a number, such as 1.5",
         "a boolean" => "true or false",
@@ -161,8 +166,9 @@ fn plain_types(text: &str) -> String {
         _ if expected.starts_with("enum ") => "one of its texts",
         _ => return text.to_owned(),
     };
-    let found = found
-        .strip_prefix("invalid type: ")
+    let found = ["invalid type: ", "invalid value: "]
+        .iter()
+        .find_map(|prefix| found.strip_prefix(prefix))
         .map_or_else(|| found.to_owned(), |found| format!("{found} is not allowed"));
     let found = found
         .replace("floating point", "number")

@@ -142,7 +142,14 @@ fn describe<T: Tool>() -> ToolInfo {
 fn run<T: Tool>(call: &Call, arguments: JsonObject) -> BoxFuture<'_, CallToolResult> {
     async move {
         match parse_json(Value::Object(arguments).to_string().as_bytes()) {
-            Ok(input) => T::run(call, input).await.map_or_else(|problem| to_error(&problem), to_result),
+            Ok(input) => match T::run(call, input).await {
+                Ok(reply) => to_result(reply),
+                Err(problem) if problem.code() == Code::SandboxNotFound && call.offer.lists_sandboxes() => {
+                    let detail = format!("{}; list_sandboxes shows those that there are", problem.detail());
+                    to_error(&Problem::new(Code::SandboxNotFound, detail))
+                }
+                Err(problem) => to_error(&problem),
+            },
             Err(problem) => to_error(&problem),
         }
     }

@@ -68,6 +68,9 @@ const KNOWN_METHODS: [&str; 8] = [
     "tasks/cancel",
 ];
 
+/// Maximum number of tools that an error names.
+const MAX_NAMED_TOOLS: usize = 32;
+
 /// The server's side of the protocol.
 #[derive(Clone)]
 pub(super) struct Handler {
@@ -123,7 +126,7 @@ impl Handler {
                 Some(tool) => Ok(tool.run(&call, arguments).await),
                 None => match self.stored_tool(&call, &request.name).await? {
                     Some(named) => Ok(stored::run(&call, &named, arguments).await),
-                    None => Err(unknown_tool(&request.name)),
+                    None => Err(self.unknown_tool(&call, &request.name).await),
                 },
             }
         };
@@ -148,6 +151,20 @@ impl Handler {
             tools.push(self.shared.keeper.tool(&call.caller, named).await.map_err(to_protocol_error)?);
         }
         Ok(tools)
+    }
+
+    /// Returns the error for a tool that is not offered, with the names of some that are: models do not list tools themselves.
+    async fn unknown_tool(&self, call: &Call, name: &str) -> ErrorData {
+        let name: String = name.chars().take(128).collect();
+        let stored = self.stored_tools(call).await.unwrap_or_default();
+        let mut names: Vec<&str> = built_in(call.offer.profile).iter().map(|tool| tool.name).collect();
+        names.extend(stored.iter().map(|tool| tool.tool.name.as_str()));
+        names.truncate(MAX_NAMED_TOOLS);
+        let offered = match names.as_slice() {
+            [] => "none is offered".to_owned(),
+            names => format!("there are {}", names.join(", ")),
+        };
+        ErrorData::invalid_params(format!("unknown tool {name:?}; {offered}"), Some(json!({"tool": name})))
     }
 
     /// Returns how the keeper finds the stored tool of this name: with the version of the connection, if it names one.
@@ -350,14 +367,6 @@ impl Parking {
 
 fn cancelled() -> ErrorData {
     ErrorData::internal_error("the call was cancelled", None)
-}
-
-fn unknown_tool(name: &str) -> ErrorData {
-    let name: String = name.chars().take(128).collect();
-    ErrorData::invalid_params(
-        format!("unknown tool {name:?}; tools/list has all"),
-        Some(json!({"tool": name})),
-    )
 }
 
 #[cfg(test)]

@@ -50,6 +50,11 @@ pub(super) struct Offer {
 }
 
 impl Offer {
+    /// Reports whether a model has a tool that lists its sandboxes.
+    pub(super) fn lists_sandboxes(&self) -> bool {
+        self.profile == Profile::Default
+    }
+
     /// Parses the query of the endpoint.
     ///
     /// # Errors

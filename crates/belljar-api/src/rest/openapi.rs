@@ -166,6 +166,9 @@ fn add_errors(path: &str, operation: &mut Operation) {
     if path == "/v1/sandboxes" {
         statuses.extend([404, 409, 410, 422]);
     }
+    if path == "/v1/network/check" {
+        statuses.extend([404, 410]);
+    }
     if path == "/v1/secrets" && operation.request_body.is_some() {
         statuses.push(409);
     }

@@ -149,6 +149,7 @@ pub(super) fn sandbox(info: keeper::SandboxInfo, domain: Option<&str>) -> v1::Sa
         key: info.key,
         network_policy: network_policy(&info.spec.network).into(),
         volumes: info.spec.volumes.iter().map(volume).collect(),
+        mounts: info.spec.mounts.iter().map(ToString::to_string).collect(),
         user: info.spec.user.unwrap_or_default(),
         ..Default::default()
     }

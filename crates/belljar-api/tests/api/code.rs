@@ -572,5 +572,5 @@ async fn bash_has_contexts(fixture: Fixture) {
     let done = run(&user, &id, json!({"code": "echo $PWD $((N + 1))", "context": "bash"})).await;
     assert_eq!(done["stdout"]["data"], "/tmp 42\n");
     let failed = run(&user, &id, json!({"code": "false", "language": "bash"})).await;
-    assert_eq!(failed["status"], "error", "{failed}");
+    assert_eq!((&failed["status"], &failed["exit_code"]), (&json!("error"), &json!(1)), "{failed}");
 }

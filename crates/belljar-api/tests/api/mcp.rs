@@ -218,6 +218,12 @@ async fn every_tool_works(fixture: Fixture) {
         (&code["stdout"], &code["status"], &code["language"]),
         (&json!("42\n"), &json!("ok"), &json!("bash"))
     );
+    for (code, status, exit_code) in [("(exit 3)", "error", 3), ("exit 4", "died", 4)] {
+        let ran = call(&user, "run_code", json!({"sandbox": id, "language": "bash", "code": code})).await;
+        let output = &ran["structuredContent"];
+        assert_eq!((&output["status"], &output["exit_code"]), (&json!(status), &json!(exit_code)), "{ran}");
+        assert!(texts(&ran).starts_with(&format!("[exit code {exit_code}]")), "{ran}");
+    }
     let wrote = good(&user, "write_file", json!({"sandbox": id, "path": "a/b.txt", "content": "ü"})).await;
     assert_eq!(wrote["size"], 2);
     let wrote = good(
@@ -400,6 +406,15 @@ async fn functions_end_steps(fixture: Fixture) {
         let refused = call(&user, "run_code", wrong).await;
         assert!(refused["isError"] == true && texts(&refused).starts_with(said), "{refused}");
     }
+    // Whoever has forgotten the results learns what to do.
+    let id = step["tool_calls"][0]["id"].as_str().unwrap();
+    let refused = call(&user, "run_command", json!({"command": "true"})).await;
+    let said = texts(&refused);
+    assert!(
+        said.starts_with("wrong_state: ")
+            && said.contains(&format!("the call {id} of its code with tool_results")),
+        "{said}"
+    );
     let other = fixture.client("default", Role::User).await;
     let refused = call(&other, "run_code", results(&step, json!(1))).await;
     assert!(texts(&refused).starts_with("call_not_found: "), "{refused}");
@@ -516,10 +531,18 @@ async fn bad_arguments_are_answers(fixture: Fixture) {
         ("run_code", json!({}), "invalid_field: code: missing field `code`"),
         ("run_code", json!({"code": 1}), "invalid_field: code: integer `1` is not allowed; give a text"),
         ("run_code", json!({"code": "", "lang": "x"}), "invalid_field: lang: unknown field `lang`"),
-        ("run_code", json!({"code": "", "timeout": -1}), "invalid_field: timeout: invalid value"),
+        (
+            "run_code",
+            json!({"code": "", "timeout": -1}),
+            "invalid_field: timeout: integer `-1` is not allowed; give a whole number of seconds from 0",
+        ),
         ("run_code", json!({"code": "a\0b", "sandbox": id}), "invalid_field: code: "),
         ("run_code", json!({"code": "", "language": "cobol", "sandbox": id}), "invalid_field: language: "),
-        ("run_code", json!({"code": "", "sandbox": "nosuch"}), "sandbox_not_found: "),
+        (
+            "run_code",
+            json!({"code": "", "sandbox": "nosuch"}),
+            "sandbox_not_found: sandbox \"nosuch\" not found; list_sandboxes shows those that there are",
+        ),
         ("run_code", json!({"code": "", "context": "c9", "sandbox": id}), "context_not_found: "),
         ("run_command", json!({"command": ""}), "invalid_field: command: "),
         ("run_command", json!({"command": "true", "env": {"A=": "x"}}), "invalid_field: env"),
@@ -538,13 +561,33 @@ async fn bad_arguments_are_answers(fixture: Fixture) {
         ),
         ("list_directory", json!({"depth": 17}), "invalid_field: depth: "),
         ("create_sandbox", json!({"template": "nosuch"}), "template_not_found: "),
+        (
+            "create_sandbox",
+            json!({"template": "python:3.12"}),
+            "template_not_found: template \"python:3.12\" not found; an image is named as image:python:3.12",
+        ),
+        (
+            "create_sandbox",
+            json!({"template": "image:python:3.12"}),
+            "invalid_field: template: docker.io/library/python:3.12 has not been pulled: belljar image pull \
+             docker.io/library/python:3.12",
+        ),
         ("create_sandbox", json!({"network": {"presets": ["nosuch"]}}), "invalid_field: network.presets: "),
         ("create_sandbox", json!({"network": "nosuch"}), "invalid_field: network: \"nosuch\" is not allowed"),
         ("create_sandbox", json!({"network": 5}), "invalid_field: network: "),
         ("create_sandbox", json!({"memory": "1x"}), "invalid_field: "),
         ("kill_sandbox", json!({"sandbox": "nosuch"}), "sandbox_not_found: "),
         ("publish_port", json!({"port": 0}), "invalid_field: port: "),
-        ("publish_port", json!({"port": 70_000}), "invalid_field: port: "),
+        (
+            "publish_port",
+            json!({"port": 70_000}),
+            "invalid_field: port: integer `70000` is not allowed; give a whole number from 0 to 65535",
+        ),
+        (
+            "run_command",
+            json!({"command": "true", "timeout": "1h"}),
+            "invalid_field: timeout: string \"1h\" is not allowed; give a whole number of seconds from 0, such as 30",
+        ),
     ] {
         let result = call(&user, name, arguments.clone()).await;
         assert_eq!(result["isError"], true, "{name} {arguments}: {result}");
@@ -559,6 +602,8 @@ async fn bad_messages_are_refused(fixture: Fixture) {
     };
     let answer = post(&user, "/mcp", "tools/call", json!({"name": "nosuch", "arguments": {}})).await;
     assert_eq!(answer.json()["error"]["code"], -32602, "{answer:?}");
+    let reason = answer.json()["error"]["message"].as_str().unwrap_or_default().to_owned();
+    assert!(reason.starts_with("unknown tool \"nosuch\"; there are run_code, run_command, "), "{reason}");
     let answer = post(&user, "/mcp", "tools/nosuch", json!({})).await;
     assert_eq!(error(&answer), (404, -32601), "{answer:?}");
     let answer = post(&user, "/mcp", "tools/list", json!({"_meta": {"x": 1}})).await;

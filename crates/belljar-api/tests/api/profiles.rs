@@ -28,6 +28,17 @@ async fn bad(client: &Client, profile: &str, name: &str, arguments: Value) -> St
     said(&result)
 }
 
+/// A command that fails as curl does without a network.
+const UNREACHABLE: &str = "echo 'curl: (6) Could not resolve host: a.example' >&2; (exit 6)";
+
+/// Returns what a model without tools for networks is told of it, with this before the hint.
+fn unreachable(ended: &str) -> String {
+    format!(
+        "curl: (6) Could not resolve host: a.example\n{ended}The sandbox has no network access (network = disabled). Give the code what it \
+         needs as files, or do without the network: no tool here can change that."
+    )
+}
+
 async fn claude_tools_work(fixture: Fixture) {
     let user = fixture.user().await;
     let names: Vec<_> =
@@ -40,10 +51,19 @@ async fn claude_tools_work(fixture: Fixture) {
     assert_eq!(good("bash", json!({"command": "echo $x; basename $PWD"})).await, "5\nd");
     assert_eq!(bad("bash", json!({"command": "echo out; (exit 3)"})).await, "out\n[exit status 3]");
     assert_eq!(good("bash", json!({"command": "true"})).await, "[no output]");
+    assert_eq!(bad("bash", json!({"command": UNREACHABLE})).await, unreachable("[exit status 6]\n"));
     let late = bad("bash", json!({"command": "sleep 60", "timeout_ms": 200})).await;
     assert!(late.starts_with("[timed_out]\n"), "{late}");
     assert_eq!(good("bash", json!({"restart": true})).await, "the shell was restarted");
     assert_eq!(good("bash", json!({"command": "echo ${x-none}"})).await, "none");
+    assert_eq!(
+        bad("bash", json!({"command": "exit 4"})).await,
+        "[exit status 4]\nthe shell exited with code 4"
+    );
+    assert_eq!(
+        good("bash", json!({"command": "echo a; exit"})).await,
+        "a\n[exit status 0]\nthe shell exited with code 0"
+    );
     assert!(bad("bash", json!({})).await.starts_with("invalid_field: command: "));
     assert!(
         bad("bash", json!({"command": "true", "restart": true}))
@@ -126,6 +146,8 @@ async fn codex_commands_go_on(fixture: Fixture) {
     assert!(texts(&done).contains("Process exited with code 0\nOutput:\n"), "{done}");
     let failed = call_at(&user, "/mcp?tools=codex", "exec_command", json!({"cmd": "exit 3"})).await;
     assert_eq!((&failed["isError"], &failed["structuredContent"]["exit_code"]), (&json!(true), &json!(3)));
+    let failed = call_at(&user, "/mcp?tools=codex", "exec_command", json!({"cmd": UNREACHABLE})).await;
+    assert!(texts(&failed).contains(&format!("Output:\n{}", unreachable(""))), "{failed}");
     // A command that asks goes on in the background.
     let cmd = "echo first; while read line; do echo got $line; done; echo over";
     let running = good("exec_command", json!({"cmd": cmd, "yield_time_ms": 300})).await;

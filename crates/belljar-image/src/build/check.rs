@@ -20,7 +20,11 @@ pub fn check_input(definition: &Definition, input: &BuildInput) -> Result<(), Bu
     if let (Base::Debian { .. }, None) = (&definition.base, &input.mirror) {
         return Err(BuildError::input(
             "base",
-            "a base has no network, so its packages come from a directory; fill one and name it with --mirror DIR",
+            concat!(
+                "a base has no network, so its packages come from a directory; fill one with mirror.sh, a script of ",
+                env!("CARGO_PKG_REPOSITORY"),
+                "/blob/main/templates, and name it with --mirror DIR"
+            ),
         ));
     }
     let from_mirror =
@@ -77,8 +81,9 @@ fn check_mirror(definition: &Definition, input: &BuildInput) -> Result<(), Build
         };
         if !mirror.join(file).exists() {
             let reason = format!(
-                "the mirror has no {missing}; fill it for this template first: templates/mirror.sh FILE {}",
-                mirror.display()
+                "the mirror has no {missing}; fill it for this template first: mirror.sh FILE {}, a script of {}/blob/main/templates",
+                mirror.display(),
+                env!("CARGO_PKG_REPOSITORY")
             );
             return Err(BuildError::input("mirror", reason));
         }

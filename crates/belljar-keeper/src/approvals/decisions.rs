@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use belljar_model::{ApprovalState, BudgetScope, Role};
+use belljar_model::{ApprovalState, BudgetScope, Role, format_span};
 use belljar_store::{ApprovalQuery, ApprovalRow, DecisionRow};
 use jiff::Timestamp;
 
@@ -193,8 +193,8 @@ fn check_budget(budget: &NewBudget) -> Result<()> {
         return Err(KeeperError::field("uses", reason));
     }
     if budget.within < Duration::from_secs(1) || budget.within > MAX_BUDGET_TIME {
-        let reason =
-            format!("{:?} is not allowed; give a time from 1 s to {MAX_BUDGET_TIME:?}", budget.within);
+        let max = format_span(MAX_BUDGET_TIME);
+        let reason = format!("{:?} is not allowed; give a time from 1 s to {max}", budget.within);
         return Err(KeeperError::field("within", reason));
     }
     Ok(())

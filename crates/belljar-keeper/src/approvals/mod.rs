@@ -573,6 +573,7 @@ impl Keeper {
     }
 
     fn publish_approval(&self, kind: &'static str, row: &ApprovalRow) {
+        debug_assert!(belljar_model::EVENT_KINDS.contains(&kind), "{kind}");
         let sandbox = row.sandbox.as_ref().and_then(|id| id.parse().ok());
         let event = Event { sandbox, detail: row.id.clone(), ..Event::new(kind, &row.tenant) };
         self.inner.events.publish(event);

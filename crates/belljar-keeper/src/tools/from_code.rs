@@ -26,6 +26,7 @@ use crate::approval::CallingCode;
 use crate::caller::Caller;
 use crate::code_request::CodeRequest;
 use crate::code_step::{Answers, CodeCall, CodeStep, EndedStep, RUN_BYTES, call_id};
+use crate::code_steps::MAX_ANSWERS;
 use crate::create::fill_random;
 use crate::entry::Entry;
 use crate::error::KeeperError;
@@ -350,8 +351,11 @@ fn not_answered(why: &str) -> String {
     format!("its caller has not answered calls of this execution, and answers none any more: {why}")
 }
 
-/// Time between the last call and the end of its step: calls that code makes together end it together.
+/// Time between the last call and the end of its step, so that calls which code makes one after the other without waiting end it together.
 const SETTLE: Duration = Duration::from_millis(5);
+
+/// The same after a call that others were made together with, which are on their way. It may be a forged one that none follow.
+const MORE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Calls of tools by the code of one execution.
 pub(crate) struct CallsFromCode<'a> {
@@ -370,6 +374,8 @@ pub(crate) struct CallsFromCode<'a> {
     /// Those that are to end the next one, and when.
     open: Vec<v1::ToolCalled>,
     settled_at: Instant,
+    /// The last call was made together with others, which follow.
+    more: bool,
 }
 
 impl<'a> CallsFromCode<'a> {
@@ -405,6 +411,7 @@ impl<'a> CallsFromCode<'a> {
             steps,
             open: Vec::new(),
             settled_at: Instant::now(),
+            more: false,
         })
     }
 
@@ -420,14 +427,21 @@ impl<'a> CallsFromCode<'a> {
 
     /// Begins a call. One of a function that does not end a step is answered by somebody else. Reports whether it is to be an event.
     pub(crate) fn begin(&mut self, called: &v1::ToolCalled) -> bool {
-        if let Some(named) = self.offered.0.get(&called.name) {
-            self.call_tool(named, called);
-        } else if self.steps.is_some() {
+        let ends_step = self.steps.is_some() && !self.offered.0.contains_key(&called.name);
+        if ends_step {
             self.open.push(called.clone());
-            self.settled_at = Instant::now() + SETTLE;
-            return false;
+        } else if let Some(named) = self.offered.0.get(&called.name) {
+            self.call_tool(named, called);
         }
-        true
+        // With as many as can wait, no other comes before they are answered.
+        self.more = called.more && self.open.len() < MAX_ANSWERS;
+        self.settle();
+        !ends_step
+    }
+
+    /// Lets calls come that are on their way, before a step ends.
+    fn settle(&mut self) {
+        self.settled_at = Instant::now() + if self.more { MORE_TIMEOUT } else { SETTLE };
     }
 
     fn call_tool(&mut self, named: &'a str, called: &v1::ToolCalled) {
@@ -496,7 +510,9 @@ impl<'a> CallsFromCode<'a> {
         if let Some(steps) = ending {
             tokio::time::sleep_until(self.settled_at.into()).await;
             self.end_step(steps);
-        } else if self.running.next().await.is_none() {
+        } else if self.running.next().await.is_some() {
+            self.settle();
+        } else {
             std::future::pending::<()>().await;
         }
     }

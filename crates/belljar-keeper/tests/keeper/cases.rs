@@ -39,6 +39,7 @@ cases![
     calling_code::calls_end_with_their_key,
     steps::calls_end_steps,
     steps::tools_and_functions_share_a_run,
+    steps::calls_made_together_end_a_step,
     steps::calls_wait_for_their_time,
     steps::answers_are_of_the_run_and_its_key,
     steps::steps_end_with_their_key,

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use belljar_keeper::{
     ArchiveUntil, AuditFilter, Caller, CreateSandbox, CreatedKey, Denied, ExecRequest, FileOperation,
-    Idempotency, Keeper, KeeperError, KeyChange, NewBuild, NewKey, OnShutdown, Part, Quotas, Verification,
+    Idempotency, Keeper, KeeperError, KeyChange, NewBuild, NewKey, OnShutdown, Part, Quotas, SandboxUpdate,
+    TimeoutAction, Verification,
 };
 use belljar_model::{Approval, Role, SandboxId, SpecFile};
 
@@ -365,12 +366,25 @@ pub(crate) async fn audit_log_is_complete_and_names_the_caller(fixture: Fixture)
     let ann = user("ann");
     let id = fixture.create(&ann).await.id.to_string();
     fixture.sh(&ann, &id, "echo secret-in-code").await;
+    let update = SandboxUpdate {
+        labels: [("a", Some("b")), ("c", None)]
+            .map(|(key, value)| (key.to_owned(), value.map(str::to_owned)))
+            .into(),
+        idle_timeout: Some(None),
+        on_timeout: Some(TimeoutAction::Kill),
+        ..SandboxUpdate::default()
+    };
+    fixture.keeper.update(&ann, &id, update).await.unwrap();
     fixture.keeper.kill(&ann, &id).await.unwrap();
     let operator = Caller::operator("t", "r");
     let records =
         fixture.keeper.audit_records(&operator, &AuditFilter::default(), Some(0), 100).await.unwrap();
     let actions: Vec<_> = records.iter().map(|record| record.action.as_str()).collect();
-    assert_eq!(actions, ["sandbox.create", "exec", "sandbox.kill"]);
+    assert_eq!(actions, ["sandbox.create", "exec", "sandbox.update", "sandbox.kill"]);
+    assert_eq!(
+        serde_json::to_value(&records[2].details).unwrap(),
+        serde_json::json!({"labels": "a=b,c-", "idle_timeout_s": "none", "on_timeout": "kill"})
+    );
     for record in &records {
         assert_eq!((record.tenant.as_str(), record.key_id.as_deref()), ("ann", Some("key_ann")));
         assert_eq!(record.sandbox.as_ref().map(ToString::to_string).as_deref(), Some(id.as_str()));
@@ -380,7 +394,7 @@ pub(crate) async fn audit_log_is_complete_and_names_the_caller(fixture: Fixture)
     assert!(records[1].code_digest.is_some() && records[1].output_digest.is_some());
     assert!(!format!("{records:?}").contains("secret-in-code"));
     let verified = fixture.keeper.audit_verify(&operator, 1, None).await.unwrap();
-    assert!(matches!(verified, Verification::Verified(ref chain) if chain.records == 3), "{verified:?}");
+    assert!(matches!(verified, Verification::Verified(ref chain) if chain.records == 4), "{verified:?}");
 }
 
 pub(crate) async fn archived_audit_records_are_recorded(fixture: Fixture) {

@@ -80,7 +80,8 @@ pub(crate) async fn calls_end_steps(fixture: Fixture) {
     let info = fixture.keeper.get(&agent, &id).await.unwrap();
     assert_eq!((info.state, info.held_by.as_deref()), (SandboxState::Paused, Some(call.id.as_str())));
     let (code, said) = refusal(fixture.keeper.resume(&agent, &id, None).await);
-    assert!(code == "wrong_state" && said.contains(&call.id), "{said}");
+    let way = format!("answer the call {} of its code with tool_results", call.id);
+    assert!(code == "wrong_state" && said.contains(&way), "{said}");
     assert_eq!(refusal(fixture.keeper.exec(&agent, &id, shell("true")).await).0, "wrong_state");
     let second = go_on(&fixture, &agent, vec![result(&call.id, "{\"people\": 2.1}")]).await.unwrap();
     let second = calls(second);
@@ -119,6 +120,42 @@ pub(crate) async fn tools_and_functions_share_a_run(fixture: Fixture) {
         go_on(&fixture, &agent, vec![result(&two.id, "\"b\""), result(&one.id, "\"a\"")]).await.unwrap(),
     );
     assert_eq!(printed(&done), "a 42 b deed\n", "{done:?}");
+}
+
+/// Calls that code makes together end a step together, 16 at a time, however long they and their answers are.
+pub(crate) async fn calls_made_together_end_a_step(fixture: Fixture) {
+    let agent = user(&fixture).await;
+    let id = fixture.create(&agent).await.id.to_string();
+    for (count, bytes, answer, most, steps) in [
+        (12, 30_000, 30_000, 100, vec![12]),
+        (20, 250_000, 900_000, 100, vec![16, 4]),
+        (40, 10, 10, 100, vec![16, 16, 8]),
+        // The others are refused.
+        (20, 10, 10, 10, vec![10]),
+    ] {
+        let text = format!(
+            "const all = await Promise.allSettled([...Array({count}).keys()].map((n) => belljar.tools.lookup({{ n, x: 'y'.repeat({bytes}) }})));\n\
+             console.log(all.filter((one) => one.value?.length === {answer}).length, all.filter((one) => /10 times/.test(one.reason?.message)).length)"
+        );
+        let request = in_steps(&text);
+        let tools = CodeTools { max_calls: Some(most), ..request.tools };
+        let request = CodeRequest { tools, language: Some("javascript".to_owned()), ..request };
+        let mut end = begin(&fixture, &agent, &id, request).await;
+        let mut seen = Vec::new();
+        let done = loop {
+            let step = match end {
+                StepEnd::Ended(done) => break *done,
+                StepEnd::Calls(step) => step,
+            };
+            seen.push(step.calls.len());
+            let value = format!("\"{}\"", "z".repeat(answer));
+            let answers = step.calls.iter().map(|call| result(&call.id, &value)).collect();
+            end = go_on(&fixture, &agent, answers).await.unwrap();
+        };
+        let answered: usize = steps.iter().sum();
+        assert_eq!((done.status, seen), (CodeStatus::Ok, steps), "{done:?}");
+        assert_eq!(printed(&done), format!("{answered} {}\n", count - answered));
+    }
 }
 
 pub(crate) async fn calls_wait_for_their_time(fixture: Fixture) {

@@ -253,7 +253,7 @@ impl Matcher {
             ),
             DecidedBy::AlwaysDenied(range) => format!(
                 "{what} is denied in every mode, as {range} is not public ({}, {}); only the operator's configuration can \
-                 make an exception (network.exceptions){then}",
+                 make an exception (sandboxes.network.exceptions of a server, network.exceptions of a policy file){then}",
                 range.purpose(),
                 range.source()
             ),

@@ -104,17 +104,17 @@ impl Tool for Bash {
             ..CodeRequest::default()
         };
         let done = run_code(call, &place.id, request).await?;
-        let is_error = done.status != CodeStatus::Ok;
+        let is_error = done.exit_status() != 0;
         Ok(placed(&place, vec![ContentBlock::text(command_text(&done))], is_error))
     }
 }
 
 fn command_text(done: &CodeExecution) -> String {
     let (stdout, stderr) = (output_text(&done.stdout), output_text(&done.stderr));
-    let ended = match (&done.error, done.status) {
-        (_, CodeStatus::Ok) => None,
-        (Some(error), CodeStatus::Error) => Some(error.value.clone()),
-        (_, status) => Some(status.as_str().to_owned()),
+    let ended = match (done.status, done.exit_code) {
+        (CodeStatus::Ok, _) => None,
+        (CodeStatus::Error | CodeStatus::Died, Some(code)) => Some(format!("exit status {code}")),
+        (status, _) => Some(status.as_str().to_owned()),
     };
     let ended = ended.map(|ended| format!("[{ended}]"));
     let parts = [Some(stdout), Some(stderr), ended, done.reason.clone(), done.hint.clone()];

@@ -115,6 +115,9 @@ pub(crate) struct CodeOutput {
     /// The error that it raised.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) error: Option<RaisedError>,
+    /// Exit code of an interpreter that has ended, and of code in bash that failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) exit_code: Option<i32>,
     /// State of the variables: `preserved`, `lost` or `unknown`.
     pub(crate) state: String,
     /// What to do about a failure.
@@ -288,6 +291,7 @@ fn to_step_reply(place: &Place, end: StepEnd) -> Reply<RunCodeOutput> {
         stderr: String::new(),
         results: Vec::new(),
         error: None,
+        exit_code: None,
         state: Survival::Preserved.as_str().to_owned(),
         hint: None,
         wall_ms: 0.0,
@@ -310,7 +314,7 @@ pub(super) async fn report(call: &Call, pieces: &mut Pieces, stream: v1::Stream,
 /// Converts the result of code.
 pub(crate) fn to_reply(place: &Place, done: CodeExecution) -> Reply<CodeOutput> {
     let (stdout, stderr) = (KeptOutput::from(&done.stdout), KeptOutput::from(&done.stderr));
-    let is_error = done.status != CodeStatus::Ok;
+    let is_error = done.exit_status() != 0;
     // In the order of the code: a text for what was written and shown, up to a picture or chart.
     let (mut content, mut text, mut from) = (Vec::new(), String::new(), Written::default());
     for (index, result) in done.results.iter().enumerate() {
@@ -333,13 +337,17 @@ pub(crate) fn to_reply(place: &Place, done: CodeExecution) -> Reply<CodeOutput> 
         value: error.value,
         traceback: error.traceback,
     });
-    let ended = is_error.then(|| format!("[{}]", done.status.as_str()));
+    let ended = match (done.status, done.exit_code) {
+        (CodeStatus::Ok, _) => None,
+        (CodeStatus::Error | CodeStatus::Died, Some(code)) => Some(format!("[exit code {code}]")),
+        (status, _) => Some(format!("[{}]", status.as_str())),
+    };
     let parts = [
         Some(text),
         Some(stdout.text(from.stdout..stdout.total)),
         Some(stderr.text(from.stderr..stderr.total)),
         error.as_ref().map(|error| error.traceback.clone()),
-        ended.filter(|_| error.is_none()),
+        ended.filter(|_| error.as_ref().is_none_or(|error| error.traceback.is_empty())),
         done.reason.clone(),
         done.hint.clone(),
     ];
@@ -360,6 +368,7 @@ pub(crate) fn to_reply(place: &Place, done: CodeExecution) -> Reply<CodeOutput> 
         stderr: stderr.text(0..stderr.total),
         results: done.results.into_iter().map(to_shown).collect(),
         error,
+        exit_code: done.exit_code,
         state: done.state.as_str().to_owned(),
         hint: done.hint,
         wall_ms: done.wall.as_secs_f64() * 1000.0,

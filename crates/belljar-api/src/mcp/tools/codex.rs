@@ -8,6 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use belljar_engine::{ProcessEvent, v1};
 use belljar_keeper::operation::Feed;
 use belljar_keeper::{Caller, Command, ExecRequest, Keeper};
+use belljar_model::{HintReader, LimitEvents, Outcome};
 use bytes::Bytes;
 use futures::{StreamExt as _, stream};
 use rmcp::model::ContentBlock;
@@ -84,6 +85,9 @@ pub(crate) struct SessionOutput {
     signal: Option<i32>,
     /// Output since the last call, of both streams.
     output: String,
+    /// What to do about a failure.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hint: Option<String>,
     /// Seconds that the call took.
     wall_time_seconds: f64,
 }
@@ -205,6 +209,10 @@ async fn collect(
         }
     }
     call.sessions.set(&place.id, process, exited.is_none().then_some(offsets));
+    let hint = match &exited {
+        Some(end) if !end.outcome.is_success() => hint(call, place, &end.outcome, &output.bytes).await,
+        _ => None,
+    };
     let max = max_tokens.unwrap_or(DEFAULT_TOKENS).saturating_mul(TOKEN_BYTES);
     let output = output.text(usize::try_from(max).unwrap_or(usize::MAX));
     let wall_time_seconds = begin.elapsed().as_secs_f64();
@@ -217,6 +225,10 @@ async fn collect(
         Some((None, signal)) => writeln!(text, "Process ended by signal {}", signal.unwrap_or_default()),
     };
     let _ = write!(text, "Output:\n{output}");
+    if let Some(hint) = &hint {
+        let gap = if output.is_empty() || output.ends_with('\n') { "" } else { "\n" };
+        let _ = write!(text, "{gap}{hint}");
+    }
     let mut content = vec![ContentBlock::text(text)];
     content.extend(place.note());
     let output = SessionOutput {
@@ -226,9 +238,18 @@ async fn collect(
         exit_code: exited.as_ref().and_then(|end| end.exit_code),
         signal: exited.as_ref().and_then(|end| end.signal),
         output,
+        hint,
         wall_time_seconds,
     };
     Ok(Reply { output, content, is_error })
+}
+
+/// Returns what to do about the failure of a command with this output, if something is known.
+async fn hint(call: &Call, place: &Place, outcome: &Outcome, output: &[u8]) -> Option<String> {
+    // The sandbox may have ended with the command.
+    let info = call.shared.keeper.get(&call.caller, &place.id).await.ok()?;
+    let reader = HintReader::Model { timeout: "yield_time_ms", create: None };
+    belljar_model::hint(outcome, LimitEvents::default(), output, &info.spec, &reader)
 }
 
 /// Output of both streams, of which the end is kept.

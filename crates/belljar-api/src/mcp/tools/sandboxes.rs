@@ -267,8 +267,8 @@ pub(crate) struct PublishPortOutput {
 impl Tool for PublishPort {
     const NAME: &'static str = "publish_port";
     const TITLE: &'static str = "Publish a port";
-    const DESCRIPTION: &'static str =
-        "Makes a port of a sandbox, on which a program listens, reachable under a URL.";
+    const DESCRIPTION: &'static str = "Makes a port of a sandbox, on which a program listens, reachable under a URL. On a server without an address it has none: the \
+         result has the command with which the user reaches it.";
     const HINTS: Hints = Hints::ADD;
     type Input = PublishPortInput;
     type Output = PublishPortOutput;
@@ -288,7 +288,11 @@ impl Tool for PublishPort {
         });
         let text = match &url {
             Some(url) => format!("port {} is at {url}", input.port),
-            None => format!("port {} is published; the server has no address but a socket", input.port),
+            None => format!(
+                "port {port} is published, but the server has no address, and so the port no URL; whoever runs the server brings it to \
+                 http://127.0.0.1:{port} with the command: belljar sandbox port-forward {id} {port}",
+                port = input.port
+            ),
         };
         let mut content = vec![ContentBlock::text(text)];
         content.extend(place.note());

@@ -536,7 +536,7 @@ pub(crate) struct EndBody {
     /// Reason for the interpreter's end: `timed_out`, `out_of_memory`, `pids` or `stopped`.
     #[serde(skip_serializing_if = "Option::is_none")]
     cause: Option<String>,
-    /// The interpreter's exit code, if it ended by itself.
+    /// The interpreter's exit code, if it ended by itself; of code in bash also if it failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     exit_code: Option<i32>,
     /// The name of the signal that ended the interpreter.

@@ -192,12 +192,11 @@ fn denial_reason_suggests_a_fix() {
     assert_eq!(
         address(r#""open""#, "10.0.0.1"),
         "10.0.0.1:80 is denied in every mode, as 10.0.0.0/8 is not public (private, RFC 1918); only the operator's \
-         configuration can make an exception (network.exceptions), after which the policy has to allow 10.0.0.1/32:80"
+         configuration can make an exception (sandboxes.network.exceptions of a server, network.exceptions of a policy file), after which the policy has to allow 10.0.0.1/32:80"
     );
-    assert!(
-        address(r#"{"mode": "open", "allow": ["10.0.0.0/8:80"]}"#, "10.0.0.1")
-            .ends_with("make an exception (network.exceptions)")
-    );
+    assert!(address(r#"{"mode": "open", "allow": ["10.0.0.0/8:80"]}"#, "10.0.0.1").ends_with(
+        "make an exception (sandboxes.network.exceptions of a server, network.exceptions of a policy file)"
+    ));
     // With the exception, the rule alone is missing: one for the name, if code used one.
     let excepted = matcher(r#""open""#, &["10.0.0.0/8"]);
     let lacks = |rule| {
@@ -212,7 +211,9 @@ fn denial_reason_suggests_a_fix() {
     // Without one, a policy that allows the name lacks nothing else.
     let reason = |policy| matcher(policy, &[]).resolved(&name("c.example"), private, 80).reason;
     assert!(reason(r#""open""#).ends_with("after which the policy has to allow c.example:80"));
-    assert!(reason(r#"{"allow": ["c.example"]}"#).ends_with("make an exception (network.exceptions)"));
+    assert!(reason(r#"{"allow": ["c.example"]}"#).ends_with(
+        "make an exception (sandboxes.network.exceptions of a server, network.exceptions of a policy file)"
+    ));
     assert_eq!(
         address(r#"{"presets": ["pip", "npm"]}"#, "8.8.8.8"),
         "8.8.8.8:80 is not allowed by the network policy, which allows the presets npm, pip; ask whoever created the \
