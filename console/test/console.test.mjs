@@ -6,7 +6,8 @@ import { browse, caller, DEADLINE, elsewhere, eventually, exec, linkOf, open, se
 let server, browser, admin;
 
 before(async () => {
-  [server, browser] = await Promise.all([serve(), browse()]);
+  server = await serve();
+  browser = await browse();
   admin = caller(server.url, server.key);
 });
 after(async () => {
@@ -197,7 +198,7 @@ inPage("a denial appears by itself", async (page) => {
   const { id } = await admin("POST", "/v1/sandboxes", { timeout: "10m", network });
   await exec(admin, id, "python3 -c 'import socket; socket.create_connection((\"denied.invalid\", 443), 3)' 2>&1 | tail -1");
   await page.getByText(/denied\.invalid/).waitFor();
-  await page.locator(".log").getByRole("link", { name: id }).click();
+  await page.getByRole("region", { name: "Last denials" }).getByRole("link", { name: id }).click();
   await page.getByRole("row", { name: /denied\.invalid/ }).first().getByText("denied", { exact: true }).waitFor();
   await admin("DELETE", `/v1/sandboxes/${id}`);
 });
@@ -434,7 +435,7 @@ describe("every screen in both themes", () => {
       await visit(page, "Now");
       await page.getByRole("link", { name: "fetching" }).click();
       await page.getByRole("navigation", { name: "Sandbox" }).getByRole("link", { name: "Network" }).click();
-      await page.getByRole("button", { name: "Allow files.example:443" }).first().waitFor();
+      await page.getByRole("button", { name: "Allow files.example", exact: true }).first().waitFor();
       await page.getByLabel("Would this be reached?").fill("files.pythonhosted.org");
       await page.locator(".verdict .good").waitFor();
       await look("Network");

@@ -18,7 +18,8 @@ const MAX_ROWS = 110;
 let server, crowd, browser, admin;
 
 before(async () => {
-  [server, browser] = await Promise.all([serve(), browse()]);
+  server = await serve();
+  browser = await browse();
   admin = caller(server.url, server.key);
   crowd = await crowded(server.url, admin, SANDBOXES, EVENTS_A_SECOND);
 });

@@ -14,7 +14,8 @@ let server, browser, admin, images;
 
 before(async () => {
   images = await registry();
-  [server, browser] = await Promise.all([serve("", ["--set", `images.registries=http://${images.host}`]), browse()]);
+  server = await serve("", ["--set", `images.registries=http://${images.host}`]);
+  browser = await browse();
   admin = caller(server.url, server.key);
 });
 after(async () => {
@@ -78,6 +79,29 @@ inPage("ceilings of a key are shown, and what is beyond them", async (page) => {
   await settings.locator(".failed").getByText(/more than this key may/).waitFor();
 });
 
+inPage("commands that run and have ended, and builds that go on, are on the first screen", async (page) => {
+  const { id } = await admin("POST", "/v1/sandboxes", { timeout: "10m" });
+  await signIn(page, server.url, server.key);
+  const commands = page.getByRole("region", { name: "Last commands" });
+  const { process } = await admin("POST", `/v1/sandboxes/${id}/processes`, { argv: ["sleep", "1000"] });
+  const row = commands.getByRole("listitem").filter({ hasText: `process ${process} of ${id}` });
+  await row.getByText("running", { exact: true }).waitFor();
+  await admin("POST", `/v1/sandboxes/${id}/processes/${process}/signal`, { signal: 9 });
+  await row.getByText(/signal|killed/).waitFor();
+  assert.equal(await row.count(), 1);
+  await exec(admin, id, "exit 3");
+  await commands.getByText("exit code 3").first().waitFor();
+  const at = new Date().toISOString();
+  const builds = [{ id: "bld_1", name: "first", state: "running", created_at: at, started_at: at }, { id: "bld_2", name: "second", state: "queued", created_at: at, ahead: 1 }];
+  await page.route("**/v1/builds", (route) => route.fulfill({ json: { builds } }));
+  await page.reload();
+  const queue = page.getByRole("region", { name: "Builds" });
+  await queue.getByRole("listitem").filter({ hasText: "first" }).getByText(/running for/).waitFor();
+  await queue.getByRole("listitem").filter({ hasText: "second" }).getByText("1 before it").waitFor();
+  assert.deepEqual(await violations(page), []);
+  await admin("DELETE", `/v1/sandboxes/${id}`);
+});
+
 inPage("a denial becomes the narrowest rule by one click, and secrets keep their values", async (page) => {
   const secret = { host: "allowed.invalid", header: "authorization", value: "a-value-of-the-secret" };
   const network = { mode: "whitelist", allow: ["allowed.invalid"], secrets: { API_KEY: secret } };
@@ -95,17 +119,17 @@ inPage("a denial becomes the narrowest rule by one click, and secrets keep their
   await policy.getByLabel("Probe from inside").fill("denied.invalid");
   await policy.getByRole("button", { name: "Probe", exact: true }).click();
   await policy.getByText("Inside it is the same: denied").waitFor();
-  await page.getByRole("row", { name: /denied\.invalid/ }).first().getByRole("button", { name: "Allow denied.invalid:443" }).click();
+  await page.getByRole("row", { name: /denied\.invalid/ }).first().getByRole("button", { name: "Allow denied.invalid", exact: true }).click();
   await page.getByRole("row", { name: /denied\.invalid/ }).first().getByText("allows it now").waitFor();
   const changed = await admin("GET", `/v1/sandboxes/${id}`);
-  assert.deepEqual(changed.network.allow, ["allowed.invalid", "denied.invalid:443"]);
+  assert.deepEqual(changed.network.allow, ["allowed.invalid", "denied.invalid"]);
   assert.deepEqual(changed.network.secrets, { API_KEY: { host: secret.host, header: secret.header } });
   // By hand, with a mistake first.
   await policy.getByRole("button", { name: "Change" }).click();
   await policy.getByLabel("Host to allow").fill("a_b.example");
   await policy.getByText(/a name without _/).waitFor();
   await policy.getByLabel("Host to allow").fill("third.invalid");
-  await policy.getByRole("button", { name: "Remove denied.invalid:443" }).click();
+  await policy.getByRole("button", { name: "Remove denied.invalid", exact: true }).click();
   await policy.getByRole("button", { name: "Save" }).click();
   await policy.getByRole("button", { name: "Change" }).waitFor();
   assert.deepEqual((await admin("GET", `/v1/sandboxes/${id}`)).network.allow, ["allowed.invalid", "third.invalid"]);

@@ -9,7 +9,8 @@ import { browse, caller, eventually, exec, open, serve, signIn, type, visit, wit
 let server, browser, admin;
 
 before(async () => {
-  [server, browser] = await Promise.all([serve(), browse()]);
+  server = await serve();
+  browser = await browse();
   admin = caller(server.url, server.key);
 });
 after(async () => {

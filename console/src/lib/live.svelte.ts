@@ -2,7 +2,7 @@
 
 import { ApiError, events } from "./api";
 
-export type LiveEvent = { id: string; at: string; kind: string; tenant: string; sandbox?: string; detail?: string };
+export type LiveEvent = { id: string; at: string; kind: string; tenant: string; sandbox?: string; process?: number; detail?: string };
 type Follower = { kinds: string[]; sandbox: string | undefined; act: (event: LiveEvent) => void };
 
 const followers = new Set<Follower>();
