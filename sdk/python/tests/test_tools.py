@@ -328,9 +328,33 @@ async def test_code_execution_has_its_shapes(sbx: Any) -> None:
     done = await run(tool_use("code_execution", code="1 / 0"))
     content = BetaCodeExecutionToolResultBlock.model_validate(done).content
     assert content.return_code == 1 and "ZeroDivisionError" in content.stderr
-    done = await run(tool_use("bash_code_execution", command="echo a; exit 3"))
-    content = BetaBashCodeExecutionToolResultBlock.model_validate(done).content
-    assert (content.type, content.stdout) == ("bash_code_execution_result", "a\n") and content.return_code != 0
+    for command, code in [
+        ("echo a; exit 4", 4),
+        ("echo a; exit", 0),
+        ("set -e; echo a; false", 1),
+        ("echo a; python3 -c 'import sys; sys.exit(3)'", 3),
+        ("echo a; kill -9 $$", 137),
+    ]:
+        done = await run(tool_use("bash_code_execution", command=command))
+        content = BetaBashCodeExecutionToolResultBlock.model_validate(done).content
+        assert (content.stdout, content.return_code) == ("a\n", code), command
+        assert content.type == "bash_code_execution_result"
+    done = await run(tool_use("code_execution", code="print('a')\nexit(5)"))
+    content = BetaCodeExecutionToolResultBlock.model_validate(done).content
+    assert (content.stdout, content.return_code) == ("a\n", 5)
+    picture = (
+        "from IPython.display import SVG, display\nfor _ in range(2): display(SVG('<svg xmlns=\"http://www.w3.org/2000/svg\"/>'))"
+    )
+    done = await run(tool_use("code_execution", code=picture))
+    assert done["content"]["stdout"] == "[pictures left out: 2; code can save them to files]\n"
+    block = await sbx.tools.anthropic(tool_use("code_execution", code="1"))
+    assert block["is_error"] and text(block) == "Error: code_execution is run by anthropic_code_execution"
+    block = await sbx.tools.anthropic(tool_use("web_search", query="1"))
+    assert block["is_error"] and text(block).startswith("Error: unknown tool 'web_search'; use one of run_code, ")
+    with pytest.raises(belljar.InvalidArgumentException, match="give one block of a message's content at a time"):
+        await sbx.tools.anthropic({"role": "assistant", "content": []})
+    with pytest.raises(belljar.InvalidArgumentException, match="list is no tool call; give one call at a time"):
+        await sbx.tools.openai([])
     edits: List[Tuple[Dict[str, Any], str]] = [
         ({"command": "create", "path": "f", "file_text": "one\ntwo\n"}, "create"),
         ({"command": "view", "path": "f"}, "view"),
@@ -420,6 +444,8 @@ async def test_functions_are_called(sbx: Any) -> None:
     done = await sbx.tools.openai(call)
     fits(FunctionCallOutput, done)
     assert done["output"][-1]["image_url"].startswith("data:image/png;base64,")
+    chat = {"id": "c", "type": "function", "function": {"name": "read_file", "arguments": call["arguments"]}}
+    assert (await sbx.tools.openai(chat))["content"].endswith("[pictures left out: 1; code can save them to files]")
     block = await sbx.tools.anthropic(tool_use("read_file", path="dot.png"))
     assert any(part["type"] == "image" and part["source"]["media_type"] == "image/png" for part in block["content"])
     # What a model gets wrong is an output; what no model makes is an error.
@@ -449,7 +475,11 @@ async def test_provider_has_one_sandbox(api: Any) -> None:
     failed = await provider.execute("1 / 0")
     assert (failed.success, failed.exit_code) == (False, 1) and "ZeroDivisionError" in failed.stderr
     slow = await provider.execute("import time; time.sleep(60)", timeout=1)
-    assert (slow.success, slow.exit_code) == (False, 124)
+    assert (slow.success, slow.exit_code) == (False, 124) and slow.stderr.endswith(
+        "TimeoutError: the code took longer than it may\n"
+    )
+    left = await provider.execute("echo a; exit", language="bash")
+    assert (left.success, left.exit_code) == (True, 0)
     first = (await provider.create_sandbox()).sandbox_id
     second = await provider.create_sandbox(None, timeout=60)
     assert second.sandbox_id != first

@@ -153,7 +153,7 @@ export interface Execution {
   rebuilt?: string;
   /** What ended the interpreter: `timed_out`, `out_of_memory`, `pids` or `stopped`. */
   cause?: string;
-  /** The interpreter's exit code, if it ended by itself. */
+  /** The interpreter's exit code, if it ended by itself; of code in bash also if it failed. */
   exitCode?: number;
   /** The name of the signal that ended the interpreter. */
   signal?: string;
@@ -441,6 +441,9 @@ function executionFrom(head: WireHead, results: Result[], stdout: string, stderr
   return execution;
 }
 
+/** @internal The message of a `TimeoutError`. */
+export const TIMED_OUT = "the code took longer than it may";
+
 /** Returns the error for an end that the interpreter could not report itself. */
 function errorOfEnd(end: WireEnd): ExecutionError | undefined {
   const made = (name: string, value: string): ExecutionError => ({ name, value: end.reason ?? value, traceback: `${name}: ${end.reason ?? value}` });
@@ -448,7 +451,7 @@ function errorOfEnd(end: WireEnd): ExecutionError | undefined {
     case "died":
       return new KernelDied(end.reason ?? "the interpreter ended before the code did", given({ cause: end.cause, exitCode: end.exit_code, signal: end.signal }));
     case "timed_out":
-      return made("TimeoutError", "the code took longer than it may");
+      return made("TimeoutError", TIMED_OUT);
     case "interrupted":
       return made("KeyboardInterrupt", "the code was interrupted");
     default:
@@ -716,8 +719,14 @@ function callResult(call: string, result: unknown): Record<string, unknown> {
 }
 
 function failure(error: unknown): { error: string } {
-  const text = error instanceof Error ? `${error.name}: ${error.message}` : String(error);
-  return { error: (text || "the function has failed").slice(0, MAX_ERROR) };
+  let text = "";
+  try {
+    text = error instanceof Error ? `${error.name}: ${error.message}` : String(error);
+  } catch {
+    // An error need not have a text.
+  }
+  // What is no Unicode cannot be sent.
+  return { error: new TextDecoder().decode(new TextEncoder().encode(text || "the function has failed")).slice(0, MAX_ERROR) };
 }
 
 function id(context: ContextRef): string {

@@ -103,6 +103,7 @@ export function sandboxInfo(wire: WireSandbox): SandboxInfo {
     user: wire.user ?? null,
     ports: wire.ports ?? [],
     volumes: (wire.volumes ?? []).map(({ id, name, path, mode }) => ({ volumeId: id, name, path, mode: mode as "rw" | "ro" })),
+    mounts: wire.mounts ?? [],
     host: wire.host ?? null,
     pooled: wire.pooled,
     startMs: wire.start_ms ?? null,

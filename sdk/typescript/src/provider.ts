@@ -15,7 +15,7 @@ export class SandboxProvider {
     this.#options = options;
   }
 
-  /** Creates the sandbox, from a template if `image` names one, and ends the previous one. */
+  /** Creates the sandbox and ends the previous one. `image`: a template, or `image:NAME` for a pulled image. */
   async createSandbox(image?: string, options: CreateOptions & CallOptions = {}): Promise<Sandbox> {
     await this.cleanup();
     this.#sandbox = await Sandbox.create({ ...this.#options, ...(image === undefined ? {} : { template: image }), ...options });

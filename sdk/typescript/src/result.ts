@@ -74,7 +74,7 @@ export class CommandExitError extends SandboxError implements CommandResult {
 
   constructor(result: CommandResult) {
     const error = result.error ?? describe(result.outcome);
-    super(`the command ${error}${lastLine(result.stderr)}`, { code: "command_failed" });
+    super(`the command ${error}${lastLine(result.stderr)}${result.hint === undefined ? "" : `; ${result.hint}`}`, { code: "command_failed" });
     this.result = result;
     this.process = result.process;
     this.exitCode = result.exitCode;

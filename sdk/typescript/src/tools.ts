@@ -1,7 +1,7 @@
 // Executors of models' tool calls: a call as its vendor's interface has it, to its result in the same form.
 
 import { wholeText } from "./bytes.js";
-import type { Execution } from "./code.js";
+import { type Execution, TIMED_OUT } from "./code.js";
 import { FileNotFoundError, InvalidArgumentError, RateLimitError, SandboxError, ServerError, TimeoutError } from "./errors.js";
 import { wrongType } from "./options.js";
 import type { CommandResult } from "./result.js";
@@ -32,6 +32,9 @@ const MAX_DEPTH = 100;
 
 /** Names of Anthropic's text editor. */
 const TEXT_EDITORS: readonly string[] = ["str_replace_based_edit_tool", "str_replace_editor"];
+
+/** Names of the tools of Anthropic's code execution. */
+const CODE_EXECUTION: readonly string[] = ["code_execution", "bash_code_execution", "text_editor_code_execution"];
 
 /** Time that a call over MCP may take, as it may wait for the approval of a person: a day, in milliseconds. */
 const LONGEST_CALL_MS = 24 * 3_600_000;
@@ -159,6 +162,9 @@ export class Tools {
       if (name === "bash") {
         return this.#mcp("claude", "bash", input);
       }
+      if (CODE_EXECUTION.includes(name)) {
+        throw new InvalidArgumentError(`${name} is run by anthropicCodeExecution`, { field: "name" });
+      }
       return TEXT_EDITORS.includes(name) ? textResult((await this.#edit(input))[0], options.maxCharacters) : this.call(name, input);
     });
     const content = result.content.flatMap((part): ToolResultBlock["content"] => {
@@ -177,7 +183,7 @@ export class Tools {
    */
   async anthropicCodeExecution(block: object): Promise<CodeExecutionBlock> {
     const { id, name, input } = anthropicCall(block);
-    const known = ["code_execution", "bash_code_execution", "text_editor_code_execution"].includes(name);
+    const known = CODE_EXECUTION.includes(name);
     const kind = known ? name : "code_execution";
     let content: CodeExecutionBlock["content"];
     try {
@@ -211,12 +217,13 @@ export class Tools {
     const called = isChat ? item["function"] : item;
     const id = isChat ? item["id"] : item["call_id"];
     if (!(isChat || item["type"] === "function_call") || typeof called?.["name"] !== "string" || typeof id !== "string") {
-      throw new InvalidArgumentError("no tool call: give a function_call, shell_call, apply_patch_call or a tool call of Chat Completions", { field: "item" });
+      throw new InvalidArgumentError("no tool call: give one function_call, shell_call, apply_patch_call or tool call of Chat Completions at a time", { field: "item" });
     }
     const result = await answered(async () => this.call(called["name"], parsedArguments(called["arguments"])));
     const text = texts(result);
     if (isChat) {
-      return { role: "tool", tool_call_id: id, content: text };
+      const left = leftOut(result.content.filter((part) => part.type === "image").length);
+      return { role: "tool", tool_call_id: id, content: [text, left].filter((part) => part !== "").join("\n") };
     }
     const pictures = result.content.filter((part) => part.type === "image").map((part) => ({ type: "input_image" as const, image_url: `data:${part.mimeType};base64,${part.data}`, detail: "auto" as const }));
     const output = pictures.length === 0 ? text : [...(text ? [{ type: "input_text" as const, text }] : []), ...pictures];
@@ -267,7 +274,11 @@ export class Tools {
     }
     const query = profile === "default" ? undefined : { tools: profile };
     const json = { jsonrpc: "2.0", id: 1, method, params: { ...params, _meta: meta } };
-    const answer = await this.#transport.work<{ result?: Result; error?: { message?: string } }>({ method: "POST", path: "/mcp", query, json, headers }, name === undefined ? 0 : LONGEST_CALL_MS);
+    const answer = await this.#transport.work<{ result?: Result; error?: { message?: string; data?: { tool?: string } | null } }>({ method: "POST", path: "/mcp", query, json, headers }, name === undefined ? 0 : LONGEST_CALL_MS);
+    if (answer.error?.data?.tool !== undefined) {
+      // Of the server's own, only some are tools of a sandbox.
+      throw new InvalidArgumentError(`unknown tool ${JSON.stringify(name)}; use one of ${OFFERED.join(", ")}, or a stored tool`, { field: "name" });
+    }
     if (answer.error) {
       throw new InvalidArgumentError(answer.error.message ?? "the call was refused", { field: "name" });
     }
@@ -331,13 +342,13 @@ export class Tools {
 
 /** The outcome of code, as programs have it. */
 export interface ExecutionResult {
-  /** Whether it ended without an error. */
+  /** Whether it ended without an error, or by an exit with 0. */
   success: boolean;
   /** Standard output. */
   stdout: string;
   /** Standard error, with the traceback of an error. */
   stderr: string;
-  /** 0, or 1 after an error; 124 timed out, 137 the interpreter ended. */
+  /** 0, or 1 after an error; code in bash, and an interpreter that exits, have their own; 124 timed out, 130 interrupted, 137 the interpreter was killed. */
   exitCode: number;
   /** The value of the last expression, as text. */
   value?: string;
@@ -345,9 +356,11 @@ export interface ExecutionResult {
 
 /** Returns the outcome of code, as programs have it. */
 export function toResult(done: Execution): ExecutionResult {
-  const codes: Partial<Record<Execution["status"], number>> = { ok: 0, timed_out: 124, died: 137 };
-  const error = done.error && `${done.error.traceback || `${done.error.name}: ${done.error.value}`}\n`;
-  const result: ExecutionResult = { success: done.status === "ok", stdout: done.logs.stdout.join(""), stderr: done.logs.stderr.join("") + (error ?? ""), exitCode: codes[done.status] ?? 1 };
+  const exitCode = { ok: 0, error: done.exitCode ?? 1, died: done.exitCode ?? 137, timed_out: 124, interrupted: 130 }[done.status];
+  const error = done.error ? `${done.error.traceback || `${done.error.name}: ${done.error.value}`}\n` : "";
+  // What the interpreter itself reports of a time limit is the interrupt.
+  const late = done.status === "timed_out" && done.error?.name !== "TimeoutError" ? `TimeoutError: ${TIMED_OUT}\n` : "";
+  const result: ExecutionResult = { success: exitCode === 0, stdout: done.logs.stdout.join(""), stderr: done.logs.stderr.join("") + error + late, exitCode };
   return done.text === undefined ? result : { ...result, value: done.text };
 }
 
@@ -387,7 +400,7 @@ function definition(tool: Json, vendor: Vendor): ToolDefinition {
 function anthropicCall(block: object): { id: string; name: string; input: Json } {
   const { id, name, input } = (block ?? {}) as Json;
   if (typeof id !== "string" || typeof name !== "string" || typeof input !== "object" || input === null || Array.isArray(input)) {
-    throw new InvalidArgumentError("no tool_use block: id, name or input is missing", { field: "block" });
+    throw new InvalidArgumentError("no tool_use block: id, name or input is missing; give one block of a message's content at a time", { field: "block" });
   }
   return { id, name, input };
 }
@@ -579,7 +592,14 @@ function codeExecution(kind: string, done: Execution): CodeExecutionBlock["conte
     return { type: `${kind}_tool_result_error`, error_code: "execution_time_exceeded" };
   }
   const { stdout, stderr, exitCode, value } = toResult(done);
-  return { type: `${kind}_result`, stdout: bounded(stdout + (value ? `${value}\n` : "")), stderr: bounded(stderr), return_code: exitCode, content: [] };
+  const pictures = done.results.filter(({ png, jpeg, svg, extra }) => (png ?? jpeg ?? svg) !== undefined || Object.keys(extra).some((mime) => mime.startsWith("image/"))).length;
+  const shown = [value, leftOut(pictures)].map((part) => (part ? `${part}\n` : ""));
+  return { type: `${kind}_result`, stdout: bounded(stdout + shown.join("")), stderr: bounded(stderr), return_code: exitCode, content: [] };
+}
+
+/** Returns how many pictures a result has no place for, empty if there are none. */
+function leftOut(pictures: number): string {
+  return pictures === 0 ? "" : `[pictures left out: ${pictures}; code can save them to files]`;
 }
 
 function editExecution(args: Json, [, told]: Edited): CodeExecutionBlock["content"] {

@@ -178,6 +178,8 @@ export interface SandboxInfo {
   ports: number[];
   /** Mounted volumes. */
   volumes: MountedVolume[];
+  /** Host directories and files that it sees, such as `/srv/data:/data:ro`. */
+  mounts: string[];
   /** The host name of published ports with `{port}` in it; null if the server has no domain. */
   host: string | null;
   /** Whether it was pre-warmed. */

@@ -38,6 +38,7 @@ export interface WireSandbox {
   user?: string | null;
   ports: number[];
   volumes?: { id: string; name: string; path: string; mode: string }[];
+  mounts?: string[];
   host: string | null;
   pooled: boolean;
   start_ms: number | null;

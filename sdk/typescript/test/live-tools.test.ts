@@ -250,6 +250,18 @@ live("code execution has Anthropic's shapes", async () => {
   const run = (name: string, input: object) => tools().anthropicCodeExecution(use(name, input));
   const done = await run("bash_code_execution", { command: "echo a; echo b >&2" });
   assert.deepEqual(done, { type: "bash_code_execution_tool_result", tool_use_id: "toolu_1", content: { type: "bash_code_execution_result", stdout: "a\n", stderr: "b\n", return_code: 0, content: [] } });
+  for (const [command, code] of [["exit 4", 4], ["exit", 0], ["set -e; false", 1], ["python3 -c 'import sys; sys.exit(3)'", 3], ["kill -9 $$", 137]] as const) {
+    const { content } = await run("bash_code_execution", { command: `echo a; ${command}` });
+    assert.deepEqual([content["stdout"], content["return_code"]], ["a\n", code], command);
+  }
+  assert.equal((await run("code_execution", { code: "exit(5)" })).content["return_code"], 5);
+  const svg = `'<svg xmlns="http://www.w3.org/2000/svg"/>'`;
+  const { content } = await run("code_execution", { code: `from IPython.display import SVG\nSVG(${svg})` });
+  assert.match(String(content["stdout"]), /\[pictures left out: 1; code can save them to files\]\n$/);
+  const wrong = await tools().anthropic(use("code_execution", { code: "1" }));
+  assert.deepEqual([wrong.is_error, text(wrong)], [true, "Error: code_execution is run by anthropicCodeExecution"]);
+  assert.match(text(await tools().anthropic(use("web_search", { query: "1" }))), /^Error: unknown tool "web_search"; use one of run_code, /);
+  await assert.rejects(tools().anthropic({ role: "assistant", content: [] }), /give one block of a message's content at a time/);
   const made = await run("text_editor_code_execution", { command: "create", path: "f", file_text: "one\n" });
   assert.deepEqual(made.content, { type: "text_editor_code_execution_create_result", is_file_update: false });
   const shown = await run("text_editor_code_execution", { command: "view", path: "f" });
@@ -301,7 +313,8 @@ live("a provider has one sandbox", async () => {
   const provider = new SandboxProvider({ labels: LABELS, timeoutMs: 120_000 });
   assert.deepEqual(await provider.execute("x=1; echo a", undefined, "bash"), { success: true, stdout: "a\n", stderr: "", exitCode: 0 });
   assert.equal((await provider.execute("echo $x", 10_000, "bash")).stdout, "1\n");
-  assert.equal((await provider.execute("sleep 60", 1000, "bash")).exitCode, 124);
+  const slow = await provider.execute("sleep 60", 1000, "bash");
+  assert.deepEqual([slow.exitCode, slow.stderr.endsWith("TimeoutError: the code took longer than it may\n")], [124, true]);
   const sandbox = await provider.createSandbox();
   await provider.cleanup();
   await provider.cleanup();

@@ -44,6 +44,8 @@ class AsyncTools:
                 result = await self._mcp("claude", "bash", arguments)
             elif name in forms.TEXT_EDITORS:
                 result = forms.text_result((await self._edit(arguments))[0], max_characters)
+            elif name in forms.CODE_EXECUTION:
+                raise InvalidArgumentException(f"{name} is run by anthropic_code_execution", field="name")
             else:
                 result = await self.call(name, arguments)
         except SandboxException as error:
@@ -172,7 +174,7 @@ class AsyncSandboxProvider:
         self._sandbox: Optional[AsyncSandbox] = None
 
     async def create_sandbox(self, image: Optional[str] = None, **options: Any) -> AsyncSandbox:
-        """Creates the sandbox, from a template if `image` names one, and ends the previous one."""
+        """Creates the sandbox and ends the previous one. `image`: a template, or `image:NAME` for a pulled image."""
         from .sandbox import AsyncSandbox
 
         await self.cleanup()

@@ -92,15 +92,20 @@ def named(functions: Union[Mapping[str, Function], Iterable[Function], None]) ->
 def to_answer(name: str, result: object) -> Dict[str, Any]:
     """Returns the answer to a call: the function's result, or an error if it is no JSON."""
     try:
-        json.dumps(result, allow_nan=False)
+        json.dumps(result, allow_nan=False, ensure_ascii=False).encode()
     except (TypeError, ValueError, RecursionError) as error:
         return {"error": f"{name}() returned what is no JSON: {error}"[:MAX_ERROR]}
     return {"result": result}
 
 
 def to_failure(error: BaseException) -> Dict[str, Any]:
-    """Returns the answer to a call whose function has failed."""
-    return {"error": f"{type(error).__name__}: {error}"[:MAX_ERROR]}
+    """Returns the answer to a call whose function has failed. It has one, whatever the error's text is."""
+    name = type(error).__name__
+    try:
+        text = f"{name}: {error}"
+    except Exception:
+        text = name
+    return {"error": text.encode("utf-8", "backslashreplace").decode()[:MAX_ERROR]}
 
 
 def run(

@@ -41,6 +41,9 @@ MAX_INTEGER = (1 << 53) - 1
 TEXT_EDITORS = ("str_replace_based_edit_tool", "str_replace_editor")
 """Names of Anthropic's text editor."""
 
+CODE_EXECUTION = ("code_execution", "bash_code_execution", "text_editor_code_execution")
+"""Names of the tools of Anthropic's code execution."""
+
 DESCRIPTION = "Runs Python code in a sandbox, which keeps variables and files, and returns its output and the last value."
 """Description of LangChain's tool."""
 
@@ -105,7 +108,11 @@ def _message(profile: str, method: str, params: Dict[str, Any], parse: Callable[
     def result(answer: Any) -> Any:
         answer = answer if isinstance(answer, dict) else {}
         if "error" in answer:
-            raise InvalidArgumentException(str(answer["error"].get("message")), field="name")
+            reason = str(answer["error"].get("message"))
+            if "tool" in (answer["error"].get("data") or {}):
+                # Of the server's own, only some are tools of a sandbox.
+                reason = f"unknown tool {name!r}; use one of {', '.join(OFFERED)}, or a stored tool"
+            raise InvalidArgumentException(reason, field="name")
         if not isinstance(answer.get("result"), dict):
             raise ServerException("unexpected response from the server: a message without `result`")
         return parse(answer["result"])
@@ -140,7 +147,7 @@ def plain(value: Any) -> Dict[str, Any]:
     """Returns a block or an item as a dictionary: it may be an object of the vendor's SDK, whose values stay as they are."""
     value = dict(value) if hasattr(value, "model_dump") else value
     if not isinstance(value, Mapping):
-        raise InvalidArgumentException(f"{type(value).__name__} is no tool call", field="call")
+        raise InvalidArgumentException(f"{type(value).__name__} is no tool call; give one call at a time", field="call")
     return dict(value)
 
 
@@ -181,7 +188,8 @@ def anthropic_call(block: Any) -> Tuple[str, str, Dict[str, Any]]:
     block = plain(block)
     arguments = block.get("input")
     if not isinstance(block.get("id"), str) or not isinstance(block.get("name"), str) or not isinstance(arguments, Mapping):
-        raise InvalidArgumentException("no tool_use block: id, name or input is missing", field="block")
+        reason = "id, name or input is missing; give one block of a message's content at a time"
+        raise InvalidArgumentException(f"no tool_use block: {reason}", field="block")
     return block["id"], block["name"], dict(arguments)
 
 
@@ -227,7 +235,7 @@ def openai_call(item: Mapping[str, Any]) -> Tuple[str, str, Any]:
     if item.get("type") not in ("function", "function_call"):
         kind = item.get("type")
         raise InvalidArgumentException(
-            f"{kind!r} cannot be run; give a function_call, shell_call, apply_patch_call or a tool call", field="type"
+            f"{kind!r} cannot be run; give one function_call, shell_call, apply_patch_call or tool call at a time", field="type"
         )
     if not isinstance(call_id, str) or not isinstance(function.get("name"), str):
         raise InvalidArgumentException("no function's call: its id or its name is missing", field="item")
@@ -250,10 +258,11 @@ def openai_result(item: Mapping[str, Any], call_id: str, result: Mapping[str, An
     """Returns the output of a function, as an item of Responses or a message of Chat Completions."""
     parts = result.get("content") or []
     text = "\n".join(part["text"] for part in parts if part.get("text"))
-    if item.get("type") == "function":
-        return {"role": "tool", "tool_call_id": call_id, "content": text}
-    output: Any = text
     pictures = [part for part in parts if part.get("type") == "image"]
+    if item.get("type") == "function":
+        shown = "\n".join(part for part in (text, _left_out(len(pictures))) if part)
+        return {"role": "tool", "tool_call_id": call_id, "content": shown}
+    output: Any = text
     if pictures:
         output = [{"type": "input_text", "text": text}] if text else []
         output += [
@@ -408,9 +417,10 @@ def code_execution(kind: str, done: Execution) -> Dict[str, Any]:
     if done.status == "timed_out":
         return {"type": f"{kind}_tool_result_error", "error_code": "execution_time_exceeded"}
     result = ExecutionResult.of(done)
+    shown = [part for part in (result.value, _left_out(_pictures_of(done))) if part]
     return {
         "type": f"{kind}_result",
-        "stdout": bounded(result.stdout + (f"{result.value}\n" if result.value else "")),
+        "stdout": bounded(result.stdout + "".join(f"{part}\n" for part in shown)),
         "stderr": bounded(result.stderr),
         "return_code": result.exit_code,
         "content": [],
@@ -437,8 +447,17 @@ def execution_error(kind: str, error: Exception) -> Dict[str, Any]:
     return {**content, "error_message": bounded(str(error))} if kind.startswith("text_editor") else content
 
 
+def _pictures_of(done: Execution) -> int:
+    return sum(any(mime.startswith("image/") for mime in result.mime) for result in done.results)
+
+
+def _left_out(pictures: int) -> str:
+    """Returns how many pictures a result has no place for, empty if there are none."""
+    return f"[pictures left out: {pictures}; code can save them to files]" if pictures else ""
+
+
 def code_text(done: Execution) -> str:
     """Returns the outcome of code as a text for a model."""
     result = ExecutionResult.of(done)
-    parts = [result.stdout.rstrip("\n"), result.value or "", result.stderr.rstrip("\n")]
+    parts = [result.stdout.rstrip("\n"), result.value or "", _left_out(_pictures_of(done)), result.stderr.rstrip("\n")]
     return bounded("\n".join(part for part in parts if part)) or "[no output]"

@@ -45,6 +45,8 @@ class Tools:
                 result = self._mcp("claude", "bash", arguments)
             elif name in forms.TEXT_EDITORS:
                 result = forms.text_result((self._edit(arguments))[0], max_characters)
+            elif name in forms.CODE_EXECUTION:
+                raise InvalidArgumentException(f"{name} is run by anthropic_code_execution", field="name")
             else:
                 result = self.call(name, arguments)
         except SandboxException as error:
@@ -173,7 +175,7 @@ class SandboxProvider:
         self._sandbox: Optional[Sandbox] = None
 
     def create_sandbox(self, image: Optional[str] = None, **options: Any) -> Sandbox:
-        """Creates the sandbox, from a template if `image` names one, and ends the previous one."""
+        """Creates the sandbox and ends the previous one. `image`: a template, or `image:NAME` for a pulled image."""
         from .sandbox import Sandbox
 
         self.cleanup()

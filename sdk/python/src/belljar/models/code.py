@@ -435,7 +435,7 @@ class Execution:
         execution_count: Its number in the interpreter: 1 for the first.
         rebuilt: Set if the interpreter is a fresh one because the previous one was lost: the reason for that.
         cause: What ended the interpreter: `timed_out`, `out_of_memory`, `pids` or `stopped`.
-        exit_code: The interpreter's exit code, if it ended by itself.
+        exit_code: The interpreter's exit code, if it ended by itself; of code in bash also if it failed.
         signal: The name of the signal that ended the interpreter.
         hint: What to do about it, such as which limit to raise.
         wall_ms: Time from start to end, in milliseconds.
@@ -573,10 +573,11 @@ class ExecutionResult:
     """The outcome of code, as programs have it.
 
     Attributes:
-        success: Whether it ended without an error.
+        success: Whether it ended without an error, or by an exit with 0.
         stdout: Standard output.
         stderr: Standard error, with the traceback of an error.
-        exit_code: 0, or 1 after an error; 124 timed out, 137 the interpreter ended.
+        exit_code: 0, or 1 after an error; code in bash, and an interpreter that exits, have their own; 124 timed out, 130
+            interrupted, 137 the interpreter was killed.
         value: The value of the last expression, as text.
         results: All that the code has displayed.
     """
@@ -591,17 +592,21 @@ class ExecutionResult:
     @classmethod
     def of(cls, done: Execution) -> ExecutionResult:
         """Returns the result of an execution."""
-        codes = {"ok": 0, "timed_out": 124, "died": 137}
+        code = {"timed_out": 124, "interrupted": 130}.get(done.status, done.exit_code)
+        code = {"ok": 0, "error": 1}.get(done.status, 137) if code is None else code
         main = next((result.text for result in done.results if result.is_main_result), None)
         stderr = "".join(done.logs.stderr)
         if done.error is not None:
             error = done.error
             stderr += f"{error.traceback or f'{error.name}: {error.value}'.strip()}\n"
+            if done.status == "timed_out" and error.name != "TimeoutError":
+                # What the interpreter reports is the interrupt.
+                stderr += f"{': '.join(_ENDS[done.status])}\n"
         return cls(
-            success=done.status == "ok",
+            success=code == 0,
             stdout="".join(done.logs.stdout),
             stderr=stderr,
-            exit_code=codes.get(done.status, 1),
+            exit_code=code,
             value=main,
             results=done.results,
         )

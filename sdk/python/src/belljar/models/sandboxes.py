@@ -180,7 +180,8 @@ class SandboxInfo:
 
     `user` is the user as whom programs run that name none, if that is not its own. `held_by` is the id of the approval for which
     a call waits in it, or of a call of its code: it stays paused until somebody has decided or answered. `key` is the id of the
-    key that created it. `raw` is the whole answer, for what has no attribute here.
+    key that created it. `mounts` are host directories and files that it sees, such as `/srv/data:/data:ro`. `raw` is the whole
+    answer, for what has no attribute here.
     """
 
     sandbox_id: str
@@ -207,6 +208,7 @@ class SandboxInfo:
     user: Optional[str]
     ports: Tuple[int, ...]
     volumes: Tuple[MountedVolume, ...]
+    mounts: Tuple[str, ...]
     host: Optional[str]
     pooled: bool
     start_ms: Optional[float]
@@ -248,6 +250,7 @@ class SandboxInfo:
             user=read.optional_text(value, "user"),
             ports=tuple(int(port) for port in value.get("ports") or ()),
             volumes=tuple(MountedVolume.from_json(volume) for volume in value.get("volumes") or ()),
+            mounts=tuple(str(mount) for mount in value.get("mounts") or ()),
             host=read.optional_text(value, "host"),
             pooled=bool(value.get("pooled")),
             start_ms=read.optional_number(value, "start_ms"),
