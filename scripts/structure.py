@@ -46,7 +46,7 @@ USES = {
 }
 
 # Number of files in the largest circle of a crate, where that is more than three.
-CIRCLES = {"api": 10, "belljar": 27, "engine": 7, "gateway": 10, "guest": 9, "keeper": 37, "local": 7, "model": 4}
+CIRCLES = {"api": 10, "belljar": 30, "engine": 7, "gateway": 10, "guest": 9, "keeper": 37, "local": 7, "model": 4}
 
 
 def used_crates(manifest):

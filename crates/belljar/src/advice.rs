@@ -23,7 +23,16 @@ const COMMANDS: &[(&str, &str, &str)] = &[
     ("", "pull", "belljar image pull IMAGE pulls an image"),
     ("", "up", "belljar serve starts a server"),
     ("", "start", "belljar serve starts a server, belljar sandbox create a sandbox"),
-    ("", "stop", "belljar sandbox kill SANDBOX ends a sandbox"),
+    ("", "stop", END_SERVER),
+    ("", "restart", END_SERVER),
+    ("", "server", END_SERVER),
+    ("", "daemon", END_SERVER),
+    ("", "upgrade", END_SERVER),
+    (
+        "",
+        "log",
+        "belljar sandbox logs SANDBOX shows what happened to a sandbox, belljar audit tail the audit log",
+    ),
     ("", "repl", "belljar code runs code cell by cell"),
     ("", "whoami", "belljar status shows the key and what it uses of its quotas"),
     ("", "usage", "belljar status shows what the key uses of its quotas, belljar top what each sandbox uses"),
@@ -60,6 +69,54 @@ const COMMANDS: &[(&str, &str, &str)] = &[
         "belljar sandbox kill SANDBOX ends a sandbox, belljar sandbox pause SANDBOX pauses it",
     ),
     ("sandbox", "delete", "belljar sandbox kill SANDBOX ends a sandbox"),
+    ("sandbox", "restart", RESTART),
+    ("sandbox", "rename", RENAME),
+    ("sandbox", "extend", "belljar sandbox set SANDBOX --timeout TIME sets a timeout from now on"),
+    (
+        "sandbox",
+        "wait",
+        "belljar sandbox process wait SANDBOX PROCESS waits for a process, belljar events -f shows the end of a sandbox",
+    ),
+    (
+        "sandbox",
+        "events",
+        "belljar sandbox logs SANDBOX shows what happened to a sandbox, belljar events what happened to all",
+    ),
+    (
+        "sandbox",
+        "top",
+        "belljar top shows what sandboxes use, belljar sandbox ps SANDBOX the processes in one",
+    ),
+    ("sandbox", "commit", "belljar sandbox snapshot SANDBOX keeps the files of a sandbox as a template"),
+    ("sandbox process", "log", PROCESS_OUTPUT),
+    ("sandbox process", "logs", PROCESS_OUTPUT),
+    ("sandbox process", "output", PROCESS_OUTPUT),
+    ("sandbox process", "ls", PROCESSES),
+    ("sandbox process", "list", PROCESSES),
+    ("sandbox process", "ps", PROCESSES),
+    (
+        "sandbox net",
+        "probe",
+        "belljar net probe SANDBOX has a program in a sandbox connect, and compares what it met with the policy",
+    ),
+    (
+        "sandbox net",
+        "check",
+        "belljar net check --sandbox SANDBOX HOST shows whether a sandbox's policy allows a host",
+    ),
+    ("volume", "inspect", "belljar volume info VOLUME shows a volume"),
+    ("volume", "cat", VOLUME_FILES),
+    ("volume", "get", VOLUME_FILES),
+    (
+        "volume",
+        "prune",
+        "belljar volume ls lists volumes with the sandboxes that mount them, belljar volume rm VOLUME removes one",
+    ),
+    (
+        "volume",
+        "resize",
+        "a volume keeps its size: belljar volume create NAME --size SIZE creates another one",
+    ),
     (
         "sandbox",
         "start",
@@ -74,6 +131,22 @@ const COMMANDS: &[(&str, &str, &str)] = &[
     ("sandbox", "ssh", "belljar sandbox shell SANDBOX opens a terminal"),
     ("net", "get", SANDBOX_NET),
     ("net", "set", SANDBOX_NET),
+    ("key", "info", "belljar key ls shows keys"),
+    (
+        "key",
+        "show",
+        "belljar key ls shows keys, and nobody the secret of one; belljar key create makes another one",
+    ),
+    ("key", "rename", "belljar key set KEY --name NAME renames a key"),
+    ("key", "rotate", "belljar key create makes a key, and belljar key revoke KEY revokes the old one"),
+    ("audit", "ls", "belljar audit tail shows the last records"),
+    ("audit", "list", "belljar audit tail shows the last records"),
+    ("config", "get", "belljar config show prints every setting with its value and its origin"),
+    (
+        "config",
+        "set",
+        "settings are in a file, which belljar config example prints, and in variables: belljar config show names both",
+    ),
     ("key", "rm", REVOKE),
     ("key", "delete", REVOKE),
     ("config", "init", SETTINGS),
@@ -87,11 +160,25 @@ const COMMANDS: &[(&str, &str, &str)] = &[
     ),
 ];
 
+const END_SERVER: &str = "belljar status shows the process of this user's server, and kill PROCESS ends it: sandboxes keep running, and the next \
+                          command starts a new one; belljar sandbox kill SANDBOX ends a sandbox";
+const RESTART: &str = "belljar sandbox pause SANDBOX and belljar sandbox resume SANDBOX stop and continue it, belljar sandbox fork SANDBOX copies \
+                       its files into a new one";
+const RENAME: &str = "a sandbox keeps the name that belljar sandbox create --name gave it; belljar sandbox set SANDBOX --label KEY=VALUE sets a \
+                      label";
+const PROCESS_OUTPUT: &str = "belljar sandbox process read SANDBOX PROCESS prints what a process wrote, belljar sandbox process attach SANDBOX \
+                              PROCESS follows it";
+const PROCESSES: &str = "belljar sandbox ps SANDBOX lists the processes in a sandbox";
+const VOLUME_FILES: &str =
+    "belljar volume cp VOLUME:PATH - writes a file or a directory of a volume to standard output";
+const FORK: &str = "leave it out: a fork is as its sandbox is; belljar sandbox set changes the limits of a running sandbox, and its labels";
+
 const BUILD: &str =
     "belljar image build -t NAME DIR builds a Dockerfile, belljar template build FILE a template's file";
 
 const TEMPLATE_FILE: &str = "belljar template build FILE builds one from a file that you write, with name, base and steps; belljar template build --help says more";
 
+const FROM: &str = "--template NAME starts from a snapshot or another template; belljar sandbox fork SANDBOX copies a sandbox";
 const SANDBOX_NET: &str = "belljar sandbox net SANDBOX get shows the network policy of a sandbox, and belljar sandbox net SANDBOX --help what changes it";
 const REVOKE: &str = "belljar key revoke KEY revokes a key";
 const SETTINGS: &str = "belljar config example prints a file with every setting and its default";
@@ -169,6 +256,30 @@ const ARGUMENTS: &[(&str, &str, &str)] = &[
     ("sandbox create", "--gpus", NO_GPU),
     ("sandbox create", "--network", NETWORK),
     ("sandbox net", "", SANDBOX_NET),
+    ("sandbox set", "--name", RENAME),
+    ("sandbox fork", "--name", FORK),
+    ("sandbox fork", "-e", FORK),
+    ("sandbox fork", "--env", FORK),
+    ("sandbox fork", "--memory", FORK),
+    ("sandbox create", "--from", FROM),
+    ("sandbox create", "--snapshot", FROM),
+    ("sandbox port", "--rm", "--remove unpublishes a port"),
+    ("sandbox kill", "-a", "--all ends all sandboxes"),
+    (
+        "volume ls",
+        "",
+        "belljar volume info VOLUME shows a volume, belljar volume cp VOLUME:PATH DIR copies files out of one",
+    ),
+    ("volume rm", "-f", "leave it out: a volume that a sandbox mounts is not removed; end the sandbox first"),
+    ("key create", "--memory", "--max-memory SIZE limits the memory of its sandboxes together"),
+    ("top", "--once", "-n 1 looks once"),
+    ("doctor", "--engine", "belljar engine info ENGINE examines one engine"),
+    (
+        "backup",
+        "--server",
+        "belljar backup reads the home of a server on this machine: --home DIR names another one",
+    ),
+    ("serve", "", END_SERVER),
     ("key create", "", "--name NAME names the key"),
     ("console", "--open", "open the printed link in a browser; it signs in once"),
     ("serve", "-p", LISTEN),
@@ -255,6 +366,19 @@ fn group<'a>(command: &'a Command, words: &[OsString]) -> Option<&'a Command> {
     command.find_subcommand(words.get(1)?).filter(|command| command.has_subcommands())
 }
 
+/// Returns the innermost group of commands that a command line names, and its words, such as `sandbox process`.
+fn innermost<'a>(command: &'a Command, words: &[OsString]) -> (&'a Command, String) {
+    let (mut group, mut names) = (command, Vec::new());
+    for word in words.iter().skip(1) {
+        match group.find_subcommand(word).filter(|below| below.has_subcommands()) {
+            Some(below) => group = below,
+            None => break,
+        }
+        names.push(group.get_name());
+    }
+    (group, names.join(" "))
+}
+
 /// Adds advice to an error of the parser.
 pub(crate) fn advise(mut error: clap::Error, words: &[OsString], command: &Command) -> clap::Error {
     let text = |kind| match error.get(kind) {
@@ -305,17 +429,16 @@ fn usage(command: &Command, words: &[OsString]) -> StyledStr {
 
 /// Returns advice for an unknown command: for words of other programs, commands of a group, and misspelt ones.
 fn for_command(word: &str, words: &[OsString], command: &Command) -> Option<String> {
-    let group = group(command, words);
-    let name = group.map_or("", Command::get_name);
+    let (group, name) = innermost(command, words);
     if let Some((.., advice)) = COMMANDS.iter().find(|(of, other, _)| *of == name && *other == word) {
         return Some((*advice).to_owned());
     }
-    if group.is_none() && (word.contains(['.', '/']) || Path::new(word).is_file()) {
+    if name.is_empty() && (word.contains(['.', '/']) || Path::new(word).is_file()) {
         return Some(format!("belljar run {} runs a script", shell_quote(word)));
     }
     let place = if name.is_empty() { "belljar".to_owned() } else { format!("belljar {name}") };
-    let known = group.unwrap_or(command).get_subcommands();
-    if group.is_none() {
+    let known = group.get_subcommands();
+    if name.is_empty() {
         let has_it = |group: &&Command| group.find_subcommand(word).is_some();
         let found: Vec<_> = command
             .get_subcommands()

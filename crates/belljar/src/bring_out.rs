@@ -1,23 +1,21 @@
 //! Copies a run's outputs to the host: files, and directories as `belljar sandbox cp` does.
 
 use belljar_engine::{GuestClient, v1};
-use belljar_model::SandboxSpec;
 
 use crate::copy_out::{CopyError, Output, Outputs};
-use crate::message::Quit;
+use crate::message::{FAILED, Quit, chain, say};
 use crate::service::copy::{RemotePath, is_dir};
 use crate::service::long::ByteCounter;
 use crate::service::tree::{self, Rules, Target};
 use crate::signals::{self, Signals};
 
-/// Copies all outputs to the host, and returns the errors of those that failed. A signal cancels it.
+/// Copies all outputs to the host, each of at most `most` bytes, and returns the errors of those that failed. A signal cancels it.
 pub(crate) async fn bring_out(
     outputs: &Outputs,
     guest: &GuestClient,
-    spec: &SandboxSpec,
+    most: u64,
     signals: &mut Signals,
 ) -> Result<Vec<CopyError>, Quit> {
-    let most = spec.limits.disk.bytes().max(spec.limits.tmp.bytes());
     let mut errors = Vec::new();
     for output in outputs.iter() {
         let stat = tokio::select! {
@@ -35,6 +33,22 @@ pub(crate) async fn bring_out(
         errors.extend(copied.err());
     }
     Ok(errors)
+}
+
+/// Prints the errors of outputs that could not be copied, and returns the exit status of a command that would end with `status`. Of one that
+/// has `failed`, missing outputs are only a warning.
+pub(crate) fn report(errors: &[CopyError], failed: bool, quiet: bool, mut status: u8) -> u8 {
+    for error in errors {
+        if failed && error.may_follow_failure() {
+            if !quiet {
+                say(&format!("warning: {}", chain(error)));
+            }
+        } else {
+            say(&chain(error));
+            status = FAILED;
+        }
+    }
+    status
 }
 
 /// Copies a directory with its content to the host.

@@ -1,7 +1,7 @@
 //! The command line.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Component, Path, PathBuf};
 use std::time::Instant;
 
 use belljar_guest_config::BUILD_ID;
@@ -13,11 +13,12 @@ use crate::config::SettingArgs;
 use crate::limits::RunLimits;
 use crate::message::Quit;
 use crate::service::args::{Format, FormatArgs, SandboxCommandArgs, ServerArgs};
+use crate::service::key_args::{KeyCommandArgs, SecretCommandArgs};
 use crate::service::server_args::{
-    ApprovalCommandArgs, AuditCommandArgs, CollectArgs, ConsoleArgs, EventsArgs, ImageCommandArgs,
-    KeyCommandArgs, McpArgs, SecretCommandArgs, StatusArgs, TemplateCommandArgs, ToolCommandArgs, TopArgs,
-    VolumeCommandArgs,
+    AuditCommandArgs, CollectArgs, ConsoleArgs, EventsArgs, StatusArgs, TopArgs,
 };
+use crate::service::template_args::{ImageCommandArgs, TemplateCommandArgs, VolumeCommandArgs};
+use crate::service::tool_args::{ApprovalCommandArgs, McpArgs, ToolCommandArgs};
 use crate::{advice, cert, code, config, doctor, engine, languages, net, run, screen, serve, service, shell};
 
 const EXAMPLES: &str = "\
@@ -262,9 +263,12 @@ pub(crate) struct RunArgs {
     /// Output format: table is the program's own output, json the same as --json
     #[arg(long, value_enum, default_value = "table", hide_default_value = true, help_heading = "Output")]
     format: Format,
-    /// Show results and pictures, as a notebook does; -o is the directory for pictures
+    /// Show results and pictures, as a notebook does
     #[arg(long, conflicts_with_all = ["events", "timings", "log_dir"], help_heading = "Output")]
     pub(crate) rich: bool,
+    /// Directory for pictures that cannot be shown, with --rich or of a notebook [default: this one]
+    #[arg(long, value_name = "DIR", help_heading = "Output")]
+    pub(crate) pictures: Option<PathBuf>,
     /// Write the notebook with the outputs of this run
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub(crate) save: Option<PathBuf>,
@@ -581,7 +585,7 @@ pub(crate) struct SandboxArgs {
     #[command(flatten)]
     pub(crate) net: NetArgs,
     /// Show a directory or file of this machine inside, read-only unless rw
-    #[arg(long = "mount", value_name = "SRC:DST[:ro|rw]", help_heading = "Sandbox")]
+    #[arg(long = "mount", value_name = "SRC:DST[:ro|rw]", help_heading = "Sandbox", value_parser = absolute_mount)]
     pub(crate) mounts: Vec<String>,
     /// Set an environment variable; NAME alone takes its value from here
     #[arg(short, long = "env", value_name = "NAME[=VALUE]", help_heading = "Sandbox")]
@@ -598,6 +602,27 @@ pub(crate) struct SandboxArgs {
     /// Print no messages except errors
     #[arg(short, long, help_heading = "Output")]
     pub(crate) quiet: bool,
+}
+
+/// Returns a mount whose source, if it begins with `.` or `..`, is that path below the working directory.
+fn absolute_mount(mount: &str) -> Result<String, String> {
+    let Some((source, rest)) = mount.split_once(':') else { return Ok(mount.to_owned()) };
+    let mut parts = Path::new(source).components().peekable();
+    if !matches!(parts.peek(), Some(Component::CurDir | Component::ParentDir)) {
+        return Ok(mount.to_owned());
+    }
+    // It has no symbolic links, so its parent is the directory before it.
+    let mut path =
+        std::env::current_dir().map_err(|error| format!("there is no working directory: {error}"))?;
+    while let Some(part @ (Component::CurDir | Component::ParentDir)) = parts.peek() {
+        if *part == Component::ParentDir {
+            path.pop();
+        }
+        parts.next();
+    }
+    path.extend(parts);
+    let path = path.to_str().ok_or("the path of the working directory is not UTF-8")?;
+    Ok(format!("{path}:{rest}"))
 }
 
 /// Runs the command line, and returns the exit status. `begin` is the time when the program started.

@@ -10,25 +10,25 @@ use belljar_client::{MessageField, well_known};
 use belljar_engine::{CreateRequest, Engine, EngineError, Life, RunRequest, Sandbox, THIS_COMMAND};
 use belljar_model::{
     ASK_TO_ALLOW, EngineName, Event, HintReader, ImageReference, Language, NetworkEvent, NetworkMode,
-    NetworkPolicy, Outcome, Phase, RunResult, SandboxSpec, Tree,
+    NetworkPolicy, NetworkReport, Outcome, Phase, RunResult, SandboxSpec, Tree,
 };
 use bytes::Bytes;
 use futures::StreamExt as _;
 
-use crate::bring_out::bring_out;
+use crate::bring_out;
 use crate::cli::{Cleanup, RunArgs, SandboxArgs, misplaced_option};
 use crate::code::server_request;
 use crate::copy_out::{CopyError, Outputs};
 use crate::files::{Inputs, Script};
 use crate::input::Program;
-use crate::message::{FAILED, Quit, chain, say, shell_quote};
+use crate::message::{Quit, chain, say, shell_quote};
 use crate::net::policy_message;
 use crate::output::{Form, Output, Watch, write_failed};
 use crate::packages::Packages;
 use crate::progress::{Progress, STARTING};
 use crate::remote::{Created, RemoteRequest};
 use crate::service::args::ServerArgs;
-use crate::service::image::{ensure, origin};
+use crate::service::image::{origin, start_from};
 use crate::service::link::Link;
 use crate::signals::{self, SIGINT, Signals};
 use crate::spec::{UncheckedSpec, weaker_grade};
@@ -38,7 +38,7 @@ use crate::timings::{self, Timings};
 /// Minimum lifetime of a server's sandbox for one run.
 const MIN_LIFE: Duration = Duration::from_secs(3600);
 
-/// Maximum number of denied connections in a hint.
+/// Maximum number of denied, and of failed connections in a hint.
 const MAX_DENIALS: usize = 2;
 
 /// The shell's exit status for a program that was not found.
@@ -53,6 +53,11 @@ pub(crate) fn run(args: &RunArgs, begin: Instant) -> Result<u8, Quit> {
     }
     if args.rich || args.save.is_some() || crate::code::notebook_path(args).is_some() {
         return crate::code::rich(args);
+    }
+    if args.pictures.is_some() {
+        return Err(Quit::Usage(
+            "--pictures: only --rich and notebooks show pictures; add --rich".to_owned(),
+        ));
     }
     if !args.tools.is_empty() {
         return Err(Quit::Usage("--tool: code calls tools in a context alone; add --rich".to_owned()));
@@ -106,11 +111,11 @@ pub(crate) fn run(args: &RunArgs, begin: Instant) -> Result<u8, Quit> {
     let runtime = runtime()?;
     let done = runtime.block_on(async {
         match remote {
-            Some(remote) => {
+            Some(mut remote) => {
                 let shown = Arc::clone(&progress);
                 let creation = async {
                     let link = Link::open(&ServerArgs::new(args.sandbox.quiet)).await?;
-                    ensure(&link, image.as_ref()).await?;
+                    start_from(&link, image.as_ref(), &mut remote.request).await?;
                     remote.create(link, shown).await
                 };
                 command.execute(creation, program, inputs, progress, timings).await
@@ -425,7 +430,11 @@ impl Command<'_> {
         let copied = if self.outputs.is_empty() {
             Vec::new()
         } else {
-            bring_out(&self.outputs, sandbox.guest(), &self.spec, signals).await?
+            {
+                let limits = &self.spec.limits;
+                let most = limits.disk.bytes().max(limits.tmp.bytes());
+                bring_out::bring_out(&self.outputs, sandbox.guest(), most, signals).await?
+            }
         };
         timings.step("bring_out");
         let is_compiled = result.compile.as_ref().is_none_or(|compile| compile.outcome.is_success());
@@ -480,7 +489,7 @@ impl Command<'_> {
     ) -> Result<u8, Quit> {
         let quiet = self.args.sandbox.quiet;
         let failed = !result.outcome.is_success();
-        let mut status = result.exit_status;
+        let status = result.exit_status;
         if let Outcome::Infrastructure { cause } = &result.outcome {
             say(cause);
         }
@@ -500,39 +509,50 @@ impl Command<'_> {
                 output.line(&Event::Result(Box::new(result))).await.map_err(write_failed)?;
             }
         }
-        for error in copied {
-            if failed && error.may_follow_failure() {
-                if !quiet {
-                    say(&format!("warning: {}", chain(&error)));
-                }
-            } else {
-                say(&chain(&error));
-                status = FAILED;
-            }
-        }
-        Ok(status)
+        Ok(bring_out::report(&copied, failed, quiet, status))
     }
 }
 
-/// Returns why connections were denied during the run, and how to allow them, if some were.
+/// Returns why connections were denied or failed during the run, and how to allow them, if some were.
 async fn denials(sandbox: &Sandbox) -> Option<String> {
     // A hint is no reason to fail: a server's sandbox has no log here.
-    let records = sandbox.network_log(0, false).await.ok()?;
-    let denied = records.filter_map(async |record| match record.ok()?.record()?.event {
-        NetworkEvent::Connection { allowed: false, reason, .. } | NetworkEvent::Lookup { reason, .. } => {
-            Some(reason.replace(ASK_TO_ALLOW, "allow it with --allow "))
+    let mut records = sandbox.network_log(0, false).await.ok()?;
+    let (mut denied, mut failed) = (Vec::new(), Vec::new());
+    while let Some(report) = records.next().await {
+        match report.ok().and_then(NetworkReport::record).map(|record| record.event) {
+            Some(
+                NetworkEvent::Connection { allowed: false, reason, .. } | NetworkEvent::Lookup { reason, .. },
+            ) => denied.push(reason),
+            Some(NetworkEvent::Ended { host, port, received: 0, error: Some(error), .. }) => {
+                failed.push((host, port, error));
+            }
+            _ => {}
         }
-        _ => None,
+    }
+    // A connection that was denied once it had begun has both.
+    failed.retain(|(.., error)| !denied.contains(error));
+    let failed = failed.into_iter().map(|(host, port, error)| match error.contains(&host) {
+        true => error,
+        false => format!("{host}:{port}: {error}"),
     });
-    let mut reasons = denied.collect::<Vec<_>>().await;
+    let denied = denied.into_iter().map(|reason| reason.replace(ASK_TO_ALLOW, "allow it with --allow "));
+    let texts = [
+        list_first("The network policy denied connections", denied.collect()),
+        list_first("Connections failed", failed.collect()),
+    ];
+    let texts: Vec<String> = texts.into_iter().flatten().collect();
+    (!texts.is_empty()).then(|| texts.join(" "))
+}
+
+/// Returns a sentence with the first reasons, if there are some.
+fn list_first(what: &str, mut reasons: Vec<String>) -> Option<String> {
     reasons.dedup();
     let more = match reasons.len().saturating_sub(MAX_DENIALS) {
         0 => String::new(),
-        more => format!("; {more} more were denied"),
+        more => format!("; {more} more"),
     };
     reasons.truncate(MAX_DENIALS);
-    (!reasons.is_empty())
-        .then(|| format!("The network policy denied connections: {}{more}.", reasons.join("; ")))
+    (!reasons.is_empty()).then(|| format!("{what}: {}{more}.", reasons.join("; ")))
 }
 
 /// Prints messages that the program's own output does not contain.

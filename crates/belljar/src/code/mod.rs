@@ -24,7 +24,9 @@ use bytes::Bytes;
 use self::cell::{CodeRequest, Form, Screen, run_cell};
 use self::notebook::Notebook;
 use self::place::{Place, PlaceRequest};
+use crate::bring_out;
 use crate::cli::{Cleanup, RunArgs, misplaced_option};
+use crate::copy_out::Outputs;
 use crate::files::Inputs;
 use crate::input::{Program, by_name, read_stdin};
 use crate::message::Quit;
@@ -39,7 +41,7 @@ const JUPYTER: &str = "jupyter:";
 
 /// Runs `belljar code`.
 pub(crate) fn code(args: &CodeArgs) -> Result<u8, Quit> {
-    let pictures = directory(args.out.as_deref())?;
+    let pictures = directory("out", args.out.as_deref())?;
     let language = match args.language.as_deref() {
         Some(name) if name.starts_with(JUPYTER) => name.to_owned(),
         name => by_name(name.unwrap_or("python"))?.name.clone(),
@@ -88,7 +90,8 @@ impl Work {
                 "--save: it is for notebooks; give a script that ends in .ipynb".to_owned(),
             ));
         }
-        match Program::read(args.code.as_deref(), &args.words, args.language.as_deref())? {
+        match Program::read(args.code.as_deref(), &args.words, args.language.as_deref().map(without_kernel))?
+        {
             Some(program) => Ok(Self::Program(program)),
             None => Err(Quit::Usage(
                 "give a script, -c CODE, or pipe a script in; belljar run --help says more".to_owned(),
@@ -99,12 +102,17 @@ impl Work {
     fn language(&self, named: Option<&str>) -> Result<&'static Language, Quit> {
         Ok(match (self, named) {
             (Self::Program(program), _) => program.language,
-            (Self::Notebook(_), Some(name)) => by_name(name)?,
+            (Self::Notebook(_), Some(name)) => by_name(without_kernel(name))?,
             (Self::Notebook(notebook), None) => {
                 by_name(&notebook.language().unwrap_or_else(|| "python".to_owned()))?
             }
         })
     }
+}
+
+/// Returns the language whose limits and packages are meant: Python, if a kernel of Jupyter is named.
+fn without_kernel(language: &str) -> &str {
+    if language.starts_with(JUPYTER) { "python" } else { language }
 }
 
 /// Returns the path of the notebook that the command line names, if it is one.
@@ -137,11 +145,8 @@ pub(crate) fn rich(args: &RunArgs) -> Result<u8, Quit> {
     if let Some(path) = &args.save {
         notebook::check_destination(path)?;
     }
-    let pictures = match args.outs.as_slice() {
-        [] => directory(None)?,
-        [dir] => directory(Some(Path::new(dir)))?,
-        _ => return Err(Quit::Usage("--out: with --rich it is one directory, for pictures".to_owned())),
-    };
+    let pictures = directory("pictures", args.pictures.as_deref())?;
+    let outputs = Outputs::find(&args.outs)?;
     let limit = match args.sandbox.resources.get("timeout") {
         Some(text) => values::time("timeout", text)?,
         None => belljar_model::Timeout::default().duration(),
@@ -162,8 +167,9 @@ pub(crate) fn rich(args: &RunArgs) -> Result<u8, Quit> {
         let mut signals = Signals::catch()?;
         let place = Place::open(request, Some(installation), inputs, &mut signals).await?;
         let mut screen = Screen::new(form, pictures, args.sandbox.quiet);
+        let kernel = args.language.as_ref().filter(|name| name.starts_with(JUPYTER));
         let code_request = CodeRequest {
-            language: language.name.clone(),
+            language: kernel.unwrap_or(&language.name).clone(),
             limit: Some(limit),
             tools: args.tools.clone(),
             ..CodeRequest::default()
@@ -182,6 +188,14 @@ pub(crate) fn rich(args: &RunArgs) -> Result<u8, Quit> {
                 }
             }
         };
+        let done = match done {
+            Ok(status) if !outputs.is_empty() => {
+                let copied =
+                    bring_out::bring_out(&outputs, place.guest(), place.most_bytes(), &mut signals).await;
+                copied.map(|errors| bring_out::report(&errors, status != 0, args.sandbox.quiet, status))
+            }
+            done => done,
+        };
         place.end(done).await
     });
     std::mem::forget(runtime);
@@ -189,18 +203,18 @@ pub(crate) fn rich(args: &RunArgs) -> Result<u8, Quit> {
 }
 
 /// Returns the directory for pictures. One that does not exist is made before the run.
-fn directory(named: Option<&Path>) -> Result<PathBuf, Quit> {
+fn directory(flag: &str, named: Option<&Path>) -> Result<PathBuf, Quit> {
     let Some(dir) = named else { return Ok(PathBuf::from(".")) };
     match std::fs::metadata(dir) {
         Ok(found) if found.is_dir() => Ok(dir.to_owned()),
-        Ok(_) => Err(anyhow::anyhow!("out: {dir:?} is not a directory; give one for pictures").into()),
+        Ok(_) => Err(anyhow::anyhow!("{flag}: {dir:?} is not a directory; give one for pictures").into()),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(dir.to_owned()),
-        Err(error) => Err(anyhow::Error::new(error).context(format!("out: cannot use {dir:?}")).into()),
+        Err(error) => Err(anyhow::Error::new(error).context(format!("{flag}: cannot use {dir:?}")).into()),
     }
 }
 
 fn make(dir: &Path) -> Result<(), Quit> {
-    Ok(std::fs::create_dir_all(dir).with_context(|| format!("out: cannot create {dir:?}"))?)
+    Ok(std::fs::create_dir_all(dir).with_context(|| format!("cannot create {dir:?} for pictures"))?)
 }
 
 /// Converts a time to milliseconds; `None` is 0.

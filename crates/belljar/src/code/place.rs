@@ -21,7 +21,8 @@ use crate::net::policy_message;
 use crate::packages::Packages;
 use crate::progress::{Progress, STARTING};
 use crate::run::{create, server_image, wait_for_creation};
-use crate::service::image::{ensure, origin};
+use crate::service::copy::most_bytes;
+use crate::service::image::start_from;
 use crate::service::link::{Link, is_missing};
 use crate::service::values;
 use crate::signals::Signals;
@@ -52,8 +53,18 @@ pub(super) enum PlaceRequest {
 
 /// A sandbox that code runs in.
 pub(super) enum Place {
-    Server { link: Box<Link>, guest: Box<GuestClient>, sandbox: String, made: bool, may_wait: bool },
-    Embedded { sandbox: Box<Sandbox> },
+    Server {
+        link: Box<Link>,
+        guest: Box<GuestClient>,
+        sandbox: String,
+        made: bool,
+        may_wait: bool,
+        most: u64,
+    },
+    Embedded {
+        sandbox: Box<Sandbox>,
+        most: u64,
+    },
 }
 
 /// Returns the request for a server's sandbox with these flags. Those that need the command to create the sandbox itself are refused,
@@ -111,7 +122,7 @@ impl PlaceRequest {
             return Ok(Self::Existing { server, sandbox: sandbox.clone() });
         }
         let request = CreateSandboxRequest {
-            template: origin(args.template.as_deref(), args.image.as_ref()).unwrap_or_default(),
+            template: args.template.clone().unwrap_or_default(),
             timeout: values::span("life", Some(args.life.as_deref().unwrap_or(LIFE)))?,
             env: values::variables("env", &new.env)?.into_iter().collect(),
             limits: limits_message(&new.limits.file()?),
@@ -139,7 +150,7 @@ impl PlaceRequest {
         let network = sandbox.net.policy()?;
         let log = [("log", sandbox.resources.get("log").is_some())];
         let mut request = CreateSandboxRequest {
-            template: origin(args.template.as_deref(), args.image.as_ref()).unwrap_or_default(),
+            template: args.template.clone().unwrap_or_default(),
             timeout: MessageField::some(well_known::Duration::from(life.duration())),
             ..server_request(sandbox, "--rich", &log)?
         };
@@ -191,21 +202,38 @@ impl Place {
                 let link = Link::open(&server).await?;
                 let guest = link.guest(&sandbox)?;
                 let may_wait = link.may_wait().await?;
-                Self::Server { link: Box::new(link), guest: Box::new(guest), sandbox, made: false, may_wait }
+                // Nothing is brought out of one that is kept.
+                Self::Server {
+                    link: Box::new(link),
+                    guest: Box::new(guest),
+                    sandbox,
+                    made: false,
+                    may_wait,
+                    most: 0,
+                }
             }
-            PlaceRequest::Server { server, image, request } => {
+            PlaceRequest::Server { server, image, mut request } => {
                 let link = Link::open(&server).await?;
-                ensure(&link, image.as_ref()).await?;
+                start_from(&link, image.as_ref(), &mut request).await?;
                 let may_wait = link.may_wait().await?;
                 let made = link.create(*request).await?;
                 let info = made.sandbox.into_option().unwrap_or_default();
                 memory = info.limits.as_option().and_then(|limits| limits.memory_bytes);
+                let most = most_bytes(&info);
                 let sandbox = info.id;
                 let guest = link.guest(&sandbox)?;
-                Self::Server { link: Box::new(link), guest: Box::new(guest), sandbox, made: true, may_wait }
+                Self::Server {
+                    link: Box::new(link),
+                    guest: Box::new(guest),
+                    sandbox,
+                    made: true,
+                    may_wait,
+                    most,
+                }
             }
             PlaceRequest::Embedded { engine, spec, quiet } => {
                 memory = (spec.engine == EngineName::LOCAL).then(|| spec.limits.memory.bytes());
+                let most = spec.limits.disk.bytes().max(spec.limits.tmp.bytes());
                 let progress = Progress::new(STARTING, quiet);
                 let sandbox =
                     wait_for_creation(create(&*engine, CreateRequest::run(&spec)), signals, &progress).await;
@@ -214,7 +242,7 @@ impl Place {
                 if let Some(warning) = weaker_grade(sandbox.isolation.grade).filter(|_| !quiet) {
                     say(warning);
                 }
-                Self::Embedded { sandbox: Box::new(sandbox) }
+                Self::Embedded { sandbox: Box::new(sandbox), most }
             }
         };
         let prepared = async {
@@ -249,7 +277,7 @@ impl Place {
                 return Ok(());
             }
             match self {
-                Self::Embedded { sandbox } => sandbox.set_network(network).await?,
+                Self::Embedded { sandbox, .. } => sandbox.set_network(network).await?,
                 Self::Server { link, sandbox, .. } => {
                     let request = UpdateSandboxRequest {
                         sandbox: sandbox.clone(),
@@ -271,7 +299,14 @@ impl Place {
     pub(super) fn guest(&self) -> &GuestClient {
         match self {
             Self::Server { guest, .. } => guest,
-            Self::Embedded { sandbox } => sandbox.guest(),
+            Self::Embedded { sandbox, .. } => sandbox.guest(),
+        }
+    }
+
+    /// Returns the maximum size of what comes out of a new sandbox, in bytes.
+    pub(super) const fn most_bytes(&self) -> u64 {
+        match self {
+            Self::Server { most, .. } | Self::Embedded { most, .. } => *most,
         }
     }
 
@@ -284,14 +319,14 @@ impl Place {
     pub(super) async fn usage(&self) -> Usage {
         match self {
             Self::Server { .. } => Usage::default(),
-            Self::Embedded { sandbox } => sandbox.usage().await,
+            Self::Embedded { sandbox, .. } => sandbox.usage().await,
         }
     }
 
     /// Ends a sandbox that was created for this command, and returns the command's result.
     pub(super) async fn end(self, done: Result<u8, Quit>) -> Result<u8, Quit> {
         match self {
-            Self::Embedded { sandbox } => {
+            Self::Embedded { sandbox, .. } => {
                 let stopped = sandbox.stop().await;
                 let status = done?;
                 stopped?;

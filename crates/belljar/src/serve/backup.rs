@@ -54,7 +54,7 @@ enum BackupError {
     #[error("cannot {action} {path:?}")]
     File { action: &'static str, path: PathBuf, source: io::Error },
     #[error(
-        "the store of this server is in PostgreSQL; use pg_dump and pg_restore for it, and tar for {home:?}: see docs/operating/backup.md"
+        "the store of this server is in PostgreSQL; use pg_dump and pg_restore for it, and tar for {home:?}: see {}/blob/main/docs/operating/backup.md", env!("CARGO_PKG_REPOSITORY")
     )]
     Postgres { home: PathBuf },
     #[error("{path:?} is no database of a server; give the home of one with --home")]
@@ -116,6 +116,11 @@ fn failed<'a>(action: &'static str, path: &'a Path) -> impl FnOnce(io::Error) ->
 
 /// Runs `belljar backup`.
 pub(crate) fn backup(args: &BackupArgs) -> Result<u8, Quit> {
+    if args.file == Path::new("-") {
+        let text =
+            "FILE: a backup is not written to standard output; name a file, or ./- for one of that name";
+        return Err(Quit::Usage(text.to_owned()));
+    }
     let loaded = Sources::new(&args.service).load()?;
     let to = absolute(&args.file)?;
     if to.starts_with(&loaded.home) {
@@ -145,7 +150,8 @@ pub(crate) fn backup(args: &BackupArgs) -> Result<u8, Quit> {
     let list = list?;
     if !args.quiet {
         let sum = list.entries.iter().map(|entry| entry.bytes).sum();
-        say(&format!("{} files, {}, are in {}", list.entries.len(), bytes(sum), to.display()));
+        let (files, are) = if list.entries.len() == 1 { ("file", "is") } else { ("files", "are") };
+        say(&format!("{} {files}, {}, {are} in {}", list.entries.len(), bytes(sum), to.display()));
         let mut missing = Vec::new();
         if !args.with_key {
             let key = loaded.config.store.key_file.display();
@@ -154,7 +160,11 @@ pub(crate) fn backup(args: &BackupArgs) -> Result<u8, Quit> {
             ));
         }
         if loaded.home.join("volumes").read_dir().is_ok_and(|mut volumes| volumes.next().is_some()) {
-            missing.push("volumes: see docs/operating/backup.md".to_owned());
+            let volumes = loaded.home.join("volumes");
+            missing.push(format!(
+                "volumes: end the sandboxes that mount them and the server, and copy {} with tar --sparse",
+                volumes.display()
+            ));
         }
         for what in missing {
             say(&format!("not in it: {what}"));

@@ -1,7 +1,7 @@
 //! The server's sockets: created by it, or passed by the service manager (sd_listen_fds(3)).
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 
@@ -140,9 +140,21 @@ impl Listening {
         Ok(())
     }
 
-    /// Returns the first address as a URL.
+    /// Returns the addresses that others than this machine reach, if there is no TLS on them.
+    pub(crate) fn open_addresses(&self) -> Vec<String> {
+        let is_open =
+            |address: &&SocketAddr| self.tls.is_none() && !address.ip().to_canonical().is_loopback();
+        self.addresses.iter().filter(is_open).map(ToString::to_string).collect()
+    }
+
+    /// Returns the first address as a URL, by which it is reached on this machine.
     pub(crate) fn url(&self) -> Option<String> {
-        let address = self.addresses.first()?;
+        let mut address = *self.addresses.first()?;
+        match address.ip() {
+            IpAddr::V4(all) if all.is_unspecified() => address.set_ip(Ipv4Addr::LOCALHOST.into()),
+            IpAddr::V6(all) if all.is_unspecified() => address.set_ip(Ipv6Addr::LOCALHOST.into()),
+            _ => {}
+        }
         let scheme = if self.tls.is_some() { "https" } else { "http" };
         Some(format!("{scheme}://{address}"))
     }

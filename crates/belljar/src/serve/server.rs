@@ -160,6 +160,14 @@ impl Server {
         }
         let addresses: Vec<_> = self.listening.addresses.iter().map(ToString::to_string).collect();
         tracing::info!(version = env!("CARGO_PKG_VERSION"), addresses = addresses.join(" "), "serving");
+        let open = self.listening.open_addresses();
+        if !open.is_empty() {
+            tracing::warn!(
+                addresses = open.join(" "),
+                "without TLS: keys and data can be read on their way to these addresses, unless a proxy with TLS is in front of them; set \
+                 server.tls_certificate and server.tls_key, or listen on 127.0.0.1"
+            );
+        }
         manager.ready();
         let mut reload = Reload::new(loaded, log, self.listening.tls.clone());
         loop {

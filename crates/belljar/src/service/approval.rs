@@ -14,8 +14,8 @@ use serde_json::{Value, json};
 
 use super::build::in_path;
 use super::link::Link;
-use super::server_args::{ApprovalCommand, ApproveArgs};
 use super::show::{Table, away, print, rough};
+use super::tool_args::{ApprovalCommand, ApproveArgs};
 use super::values;
 use crate::message::{Quit, clean, one_line};
 

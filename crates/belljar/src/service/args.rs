@@ -127,7 +127,7 @@ pub(crate) enum SandboxCommand {
         /// Sandbox
         sandbox: String,
     },
-    /// Show the log of a sandbox
+    /// Show what happened to a sandbox; for output, see belljar sandbox process read
     Logs {
         /// Sandbox
         sandbox: String,
@@ -140,7 +140,7 @@ pub(crate) enum SandboxCommand {
         /// Sandbox
         sandbox: String,
     },
-    /// List the processes in a sandbox
+    /// List the processes in a sandbox; a paused one is resumed
     Ps {
         /// Sandbox
         sandbox: String,

@@ -36,6 +36,13 @@ const INCLUDED: [(&str, &str); 4] = [
     ("code-interpreter-full", include_str!("../../../../templates/code-interpreter-full.toml")),
 ];
 
+/// Returns the advice for a template that does not exist, if its file comes with this program.
+pub(super) fn advise_included(error: &str) -> Option<String> {
+    let (name, _) =
+        INCLUDED.iter().find(|(name, _)| error.contains(&format!("template {name:?} not found")))?;
+    Some(format!("its file comes with Belljar: belljar template build {name} builds it"))
+}
+
 /// Returns the file that comes with this program under this name.
 fn included(name: &Path) -> Option<&'static str> {
     INCLUDED.iter().find(|(included, _)| Path::new(included) == name).map(|(_, text)| *text)

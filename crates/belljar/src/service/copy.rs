@@ -133,10 +133,11 @@ async fn explain_memory(link: &Link, name: &str, quit: Quit) -> Quit {
         Ok(metrics) if is_full => {
             let used = metrics.memory_bytes.map(|used| format!(", of which {} are in use", bytes(used)));
             anyhow::anyhow!(
-                "{}: it has {}{}; raise it with belljar sandbox set {name} --memory SIZE",
+                "{}: it has {}{}; {}",
                 chain(error.as_ref()),
                 bytes(metrics.memory_limit_bytes),
                 used.unwrap_or_default(),
+                link.raise(name, "--memory SIZE").await,
             )
             .into()
         }
@@ -152,8 +153,13 @@ async fn find(link: &Link, name: &str, kind: RemoteKind) -> Result<u64, Quit> {
     }
     let request = v1::GetSandboxRequest { sandbox: name.to_owned(), ..Default::default() };
     let info = link.client.get(request).await?;
+    Ok(most_bytes(&info))
+}
+
+/// Returns the maximum size of what comes out of a sandbox, in bytes.
+pub(crate) fn most_bytes(info: &v1::SandboxInfo) -> u64 {
     let most = |limits: &v1::SandboxLimits| limits.disk_bytes.max(limits.tmp_bytes);
-    Ok(info.limits.as_option().and_then(most).unwrap_or(MAX_BYTES))
+    info.limits.as_option().and_then(most).unwrap_or(MAX_BYTES)
 }
 
 fn place<'a>(link: &Link, name: &str, path: &'a OsStr, kind: RemoteKind) -> Result<RemotePath<'a>, Quit> {

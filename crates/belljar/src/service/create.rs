@@ -4,15 +4,12 @@ use belljar_api::limits_message;
 use belljar_client::v1;
 use belljar_engine::GuestClient;
 use belljar_engine::v1::WriteOpen;
-use belljar_keeper::ENGINE_IMAGE_PREFIX;
 
 use super::args::CreateArgs;
-use super::image::origin;
 use super::link::Link;
 use super::long::{ByteCounter, Counted};
 use super::sandbox::print_changed;
 use super::values;
-use crate::engines;
 use crate::files::Inputs;
 use crate::message::Quit;
 
@@ -20,8 +17,8 @@ use crate::message::Quit;
 pub(crate) async fn create(link: &Link, args: &CreateArgs) -> Result<(), Quit> {
     // All input is checked before a request is sent.
     let files = Inputs::find(&args.files, None)?;
-    let request = request(args)?;
-    super::image::ensure(link, args.image.as_ref().filter(|_| !has_images(args))).await?;
+    let mut request = request(args)?;
+    super::image::start_from(link, args.image.as_ref(), &mut request).await?;
     let made = link.create(request).await?;
     let info = made.sandbox.into_option().unwrap_or_default();
     let moved = ByteCounter::default();
@@ -43,10 +40,7 @@ pub(crate) async fn create(link: &Link, args: &CreateArgs) -> Result<(), Quit> {
 
 fn request(args: &CreateArgs) -> Result<v1::CreateSandboxRequest, Quit> {
     Ok(v1::CreateSandboxRequest {
-        template: match &args.image {
-            Some(image) if has_images(args) => format!("{ENGINE_IMAGE_PREFIX}{image}"),
-            image => origin(args.template.as_deref(), image.as_ref()).unwrap_or_default(),
-        },
+        template: args.template.clone().unwrap_or_default(),
         engine: args.engine.clone().unwrap_or_default(),
         machine: args.machine,
         user: args.user.clone().unwrap_or_default(),
@@ -65,11 +59,6 @@ fn request(args: &CreateArgs) -> Result<v1::CreateSandboxRequest, Quit> {
         volumes: values::volumes(&args.volumes)?,
         ..Default::default()
     })
-}
-
-/// Reports whether the engine that is given has images of its own.
-fn has_images(args: &CreateArgs) -> bool {
-    args.engine.as_deref().and_then(engines::find).is_some_and(|kind| kind.has_images())
 }
 
 /// Copies files into a sandbox or a volume.

@@ -172,9 +172,9 @@ async fn report_killed(link: &Link, sandbox: &str, before: Option<v1::SandboxMet
         _ if link.quiet => return,
         _ if cause == v1::Cause::CAUSE_PIDS => {
             return say(&format!(
-                "the command was killed: the sandbox exceeded its limit of {} processes and threads; raise it with belljar \
-                 sandbox set {sandbox} --pids NUMBER",
-                after.pids_limit
+                "the command was killed: the sandbox exceeded its limit of {} processes and threads; {}",
+                after.pids_limit,
+                link.raise(sandbox, "--pids NUMBER").await
             ));
         }
         (false, 0) => {
@@ -190,9 +190,9 @@ async fn report_killed(link: &Link, sandbox: &str, before: Option<v1::SandboxMet
         (false, _) => format!("{kills} processes were killed"),
     };
     say(&format!(
-        "{what}: the sandbox exceeded its {} memory limit, against which its files count too; raise it with belljar sandbox \
-         set {sandbox} --memory SIZE",
-        bytes(after.memory_limit_bytes)
+        "{what}: the sandbox exceeded its {} memory limit, against which its files count too; {}",
+        bytes(after.memory_limit_bytes),
+        link.raise(sandbox, "--memory SIZE").await
     ));
 }
 
@@ -225,6 +225,8 @@ async fn background(
     };
     if !link.json(&started)? {
         print(&format!("{}\n", started.process))?;
+        let (sandbox, process) = (&args.sandbox, started.process);
+        link.remark(&format!("belljar sandbox process read {sandbox} {process} prints what it wrote"));
     }
     Ok(0)
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use anyhow::Context as _;
 use belljar_client::{ClientError, Method, RestBody, v1};
-use belljar_keeper::{IMAGE_PREFIX, Leftover, RegistryLogin, image_template};
+use belljar_keeper::{ENGINE_IMAGE_PREFIX, IMAGE_PREFIX, Leftover, RegistryLogin, image_template};
 use belljar_model::{ImageInfo, ImageReference};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -15,8 +15,8 @@ use super::build::{self, in_path};
 use super::build_display::ProgressStyle;
 use super::dockerfile::{DockerBuild, DockerSource};
 use super::link::Link;
-use super::server_args::ImageCommand;
 use super::show::{Table, away, distance, print, show_leftovers};
+use super::template_args::ImageCommand;
 use crate::message::{Quit, chain};
 use crate::net::{MAX_SECRET_BYTES, without_line_end};
 use crate::stdin::Hidden;
@@ -310,12 +310,26 @@ pub(crate) fn origin(template: Option<&str>, image: Option<&ImageReference>) -> 
     template.map(str::to_owned).or_else(|| image.map(image_template))
 }
 
-/// Pulls an image, if one is given and the server does not have it.
-pub(crate) async fn ensure(link: &Link, image: Option<&ImageReference>) -> Result<(), Quit> {
-    match image {
-        Some(image) => ensure_pulled(link, image).await.map_err(name_puller),
-        None => Ok(()),
+/// Makes a request start from an image, if one is given: from one of the engine that the server takes, if it has images of its own, else
+/// from one that the server has pulled, or pulls now.
+pub(crate) async fn start_from(
+    link: &Link,
+    image: Option<&ImageReference>,
+    request: &mut v1::CreateSandboxRequest,
+) -> Result<(), Quit> {
+    let Some(image) = image else { return Ok(()) };
+    let engines = link.engines().await?;
+    let taken = engines.iter().find(|engine| match &*request.engine {
+        "" => engine.is_default,
+        name => engine.name == name,
+    });
+    // The server refuses an engine that it does not have.
+    if taken.is_none_or(|engine| engine.images) {
+        request.template = format!("{ENGINE_IMAGE_PREFIX}{image}");
+        return Ok(());
     }
+    request.template = image_template(image);
+    ensure_pulled(link, image).await.map_err(name_puller)
 }
 
 /// Says who pulls an image, to those who may not.

@@ -7,10 +7,11 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::build::{self, in_path};
+use super::key_args::{KeyCommand, QuotaArgs};
 use super::link::Link;
 use super::network::lost;
-use super::server_args::{KeyCommand, QuotaArgs, TemplateCommand};
 use super::show::{Table, away, distance, print};
+use super::template_args::TemplateCommand;
 use super::values;
 use crate::message::Quit;
 use crate::net::policy_message;
@@ -55,8 +56,19 @@ async fn create(link: &Link, command: &KeyCommand) -> Result<(), Quit> {
     if !link.json(&created)? {
         link.remark("Save this key; it won't be shown again");
         print(&format!("{}\n", created.key))?;
+        remark_name(link, name, &created.info.id).await;
     }
     Ok(())
+}
+
+/// Says that a key is named by its id, if its name does not tell.
+async fn remark_name(link: &Link, name: &str, id: &str) {
+    let why = match link.client.fetch::<Keys>("/v1/keys").await {
+        _ if name.is_empty() => "it has no name",
+        Ok(Keys { keys }) if find_id(&keys, name).is_err() => "other keys have its name",
+        _ => return,
+    };
+    link.remark(&format!("{why}: belljar key set and belljar key revoke take its id, {id}"));
 }
 
 /// Returns the id of the key that `given` names, by its id or by a name that no other valid key has.
@@ -100,6 +112,9 @@ async fn set(link: &Link, command: &KeyCommand) -> Result<(), Quit> {
     }
     if let Some(expires) = expires {
         request["expires"] = json!(expires);
+    }
+    if request == json!({}) && *quotas == QuotaArgs::default() {
+        return Err(Quit::Usage("nothing to change; see belljar key set --help".to_owned()));
     }
     let Keys { keys } = link.client.fetch("/v1/keys").await?;
     let id = find_id(&keys, id)?;

@@ -5,7 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use belljar_client::v1::{CreateSandboxRequest, CreateSandboxResponse, Waiting};
+use belljar_client::v1::{CreateSandboxRequest, CreateSandboxResponse, GetSandboxRequest, Waiting};
 use belljar_client::{Client, ClientError, Credential, Target};
 use belljar_config::home_dir;
 use belljar_engine::{GuestClient, GuestError};
@@ -77,6 +77,25 @@ impl Link {
     }
 }
 
+/// An engine that a server offers.
+#[derive(Deserialize)]
+pub(super) struct Engine {
+    /// Its name.
+    pub(super) name: String,
+    /// Whether it is that of requests without one.
+    pub(super) is_default: bool,
+    /// Whether it has images of its own.
+    #[serde(default)]
+    pub(super) images: bool,
+    /// Whether limits of running sandboxes can be changed.
+    live_limits: bool,
+}
+
+#[derive(Deserialize)]
+struct Engines {
+    engines: Vec<Engine>,
+}
+
 /// What a key says of its calls.
 #[derive(Deserialize)]
 struct Me {
@@ -136,6 +155,27 @@ impl Link {
             request.grade = std::env::var(LIMITS_VARIABLE).unwrap_or_default();
         }
         self.client.create(request, None).await
+    }
+
+    /// Returns the engines of the server.
+    pub(super) async fn engines(&self) -> Result<Vec<Engine>, ClientError> {
+        let Engines { engines } = self.client.fetch("/v1/engines").await?;
+        Ok(engines)
+    }
+
+    /// Returns how more of a limit is got, by its flag with a value, such as `--memory SIZE`: for a sandbox whose engine changes limits, or
+    /// for another one.
+    pub(super) async fn raise(&self, sandbox: &str, flag: &str) -> String {
+        let request = GetSandboxRequest { sandbox: sandbox.to_owned(), ended: true, ..Default::default() };
+        // Advice is no reason to fail.
+        let engine = self.client.get(request).await.map(|info| info.engine).unwrap_or_default();
+        let engines = self.engines().await.unwrap_or_default();
+        match engines.iter().any(|one| one.name == engine && !one.live_limits) {
+            true => format!(
+                "limits of a running sandbox of the engine {engine} do not change; create one with {flag}"
+            ),
+            false => format!("raise it with belljar sandbox set {sandbox} {flag}"),
+        }
     }
 
     /// Reports whether the server is named, or one is running in this user's home.

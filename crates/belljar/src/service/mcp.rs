@@ -15,8 +15,8 @@ use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinSet};
 
 use super::link::Link;
-use super::server_args::{McpArgs, McpTools};
 use super::tool::find;
+use super::tool_args::{McpArgs, McpTools};
 use crate::message::{Quit, chain};
 
 /// What the server may answer with.

@@ -13,6 +13,7 @@ mod dockerfile;
 mod events;
 mod exec;
 pub(crate) mod image;
+pub(crate) mod key_args;
 mod keys;
 pub(crate) mod link;
 pub(crate) mod long;
@@ -27,8 +28,10 @@ pub(crate) mod server_args;
 pub(crate) mod show;
 mod start;
 mod status;
+pub(crate) mod template_args;
 mod terminal;
 mod tool;
+pub(crate) mod tool_args;
 mod tool_files;
 pub(crate) mod tree;
 pub(crate) mod values;
@@ -42,12 +45,11 @@ use crate::message::{Quit, chain};
 use crate::net::Verdict;
 use crate::run::{name_this_command, runtime};
 use args::SandboxCommandArgs;
+use key_args::{KeyCommandArgs, SecretCommandArgs};
 use link::Link;
-use server_args::{
-    ApprovalCommandArgs, AuditCommandArgs, CollectArgs, ConsoleArgs, EventsArgs, ImageCommandArgs,
-    KeyCommandArgs, McpArgs, SecretCommandArgs, StatusArgs, TemplateCommandArgs, ToolCommandArgs, TopArgs,
-    VolumeCommandArgs,
-};
+use server_args::{AuditCommandArgs, CollectArgs, ConsoleArgs, EventsArgs, StatusArgs, TopArgs};
+use template_args::{ImageCommandArgs, TemplateCommandArgs, VolumeCommandArgs};
+use tool_args::{ApprovalCommandArgs, McpArgs, ToolCommandArgs};
 
 /// Advice for what does not exist, by the code of the error.
 const MISSING: [(&str, &str); 2] = [
@@ -109,7 +111,9 @@ fn hint(quit: Quit) -> Quit {
     }
     for (code, advice) in MISSING {
         if error.downcast_ref::<ClientError>().is_some_and(|error| error.is(code)) {
-            return anyhow::anyhow!("{}; {advice}", chain(error.as_ref())).into();
+            let text = chain(error.as_ref());
+            let advice = build::advise_included(&text).unwrap_or_else(|| advice.to_owned());
+            return anyhow::anyhow!("{text}; {advice}").into();
         }
     }
     if let Some(text) = error.downcast_ref().and_then(with_request_id) {

@@ -95,6 +95,22 @@ struct Probed {
     agrees: bool,
     /// Why the policy decides as it does.
     reason: String,
+    /// Why the gateway has denied it.
+    gateway_reason: Option<String>,
+}
+
+/// What a gateway decided about a connection.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Decision {
+    Allowed,
+    Denied(String),
+}
+
+impl Probed {
+    /// Returns the reason of the gateway, if that has denied what the policy allows, or else that of the policy.
+    fn why(&self) -> &str {
+        self.gateway_reason.as_ref().filter(|_| self.allowed).unwrap_or(&self.reason)
+    }
 }
 
 /// A listener of this machine, where no sandbox may get.
@@ -152,8 +168,13 @@ pub(crate) async fn probe(link: &Link, args: &NetProbeArgs) -> Result<u8, Quit> 
 }
 
 /// Compares what is known of a destination.
-fn judge(expected: Verdict, met: Met, decided: Option<bool>, arrived: Option<bool>) -> Probed {
+fn judge(expected: Verdict, met: Met, decision: Option<Decision>, arrived: Option<bool>) -> Probed {
     let Verdict { host, allowed, reason, .. } = expected;
+    let decided = decision.as_ref().map(|decision| *decision == Decision::Allowed);
+    let gateway_reason = match decision {
+        Some(Decision::Denied(why)) => Some(why),
+        _ => None,
+    };
     let Met { resolved, error, .. } = met;
     // The program is the sandbox's.
     let resolved = resolved.filter(|address| address.parse::<IpAddr>().is_ok());
@@ -165,7 +186,7 @@ fn judge(expected: Verdict, met: Met, decided: Option<bool>, arrived: Option<boo
             decided != Some(true) && arrived != Some(true) && (decided == Some(false) || error.is_some())
         }
     };
-    Probed { host, allowed, resolved, error, decided, arrived, agrees, reason }
+    Probed { host, allowed, resolved, error, decided, arrived, agrees, reason, gateway_reason }
 }
 
 /// Runs the program in the sandbox.
@@ -225,13 +246,14 @@ async fn decisions(
 }
 
 /// Returns what the gateway decided last about a destination. A name that was not resolved has no port.
-fn find(log: &[v1::NetworkRecord], host: &str) -> Option<bool> {
+fn find(log: &[v1::NetworkRecord], host: &str) -> Option<Decision> {
     let (name, _) = host.rsplit_once(':')?;
+    let denied = |record: &v1::NetworkRecord| Decision::Denied(record.reason.clone());
     log.iter().rev().find_map(|record| match record.event.as_str() {
-        "lookup" => (record.host == name).then_some(false),
-        "connection" => {
-            (format!("{}:{}", record.host, record.port) == host).then(|| record.allowed == Some(true))
-        }
+        "lookup" => (record.host == name).then(|| denied(record)),
+        "connection" if format!("{}:{}", record.host, record.port) != host => None,
+        "connection" if record.allowed == Some(true) => Some(Decision::Allowed),
+        "connection" => Some(denied(record)),
         _ => None,
     })
 }
@@ -255,10 +277,15 @@ fn show(link: &Link, probed: &[Probed]) -> Result<(), Quit> {
             one.decided.map_or_else(|| "-".to_owned(), verdict),
             inside,
             if one.agrees { "yes" } else { "NO" }.to_owned(),
-            one_line(&one.reason, MAX_SHOWN_CHARS),
+            one_line(one.why(), MAX_SHOWN_CHARS),
         ]);
     }
-    link.list(&table, 0)
+    link.list(&table, 0)?;
+    // The table may have no room for these.
+    for one in probed.iter().filter(|one| !one.agrees) {
+        link.remark(&format!("{}: {}", one.host, one_line(one.why(), MAX_SHOWN_CHARS)));
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -270,9 +297,15 @@ mod tests {
         Verdict { host: "x.example:443".to_owned(), allowed, by, reason }
     }
 
+    fn decision(allowed: bool) -> Decision {
+        if allowed { Decision::Allowed } else { Decision::Denied("not public".to_owned()) }
+    }
+
     fn judged(allowed: bool, error: Option<&str>, decided: Option<bool>, arrived: Option<bool>) -> bool {
         let met = Met { error: error.map(str::to_owned), ..Met::default() };
-        judge(verdict(allowed), met, decided, arrived).agrees
+        let probed = judge(verdict(allowed), met, decided.map(decision), arrived);
+        assert_eq!(probed.why() == "not public", allowed && decided == Some(false));
+        probed.agrees
     }
 
     #[test]
@@ -292,7 +325,7 @@ mod tests {
     fn what_the_program_says_is_one_short_line() {
         let row = "198.18.0.2\nx.example  denied  denied  -  yes";
         let met = Met { resolved: Some(row.to_owned()), error: Some(row.repeat(1000)), ..Met::default() };
-        let probed = judge(verdict(true), met, Some(true), None);
+        let probed = judge(verdict(true), met, Some(Decision::Allowed), None);
         assert_eq!(probed.resolved, None);
         assert!(probed.error.is_some_and(|error| error.lines().count() == 1 && error.len() < 1000));
     }
@@ -312,7 +345,8 @@ mod tests {
             record("ended", "x.example", 443, None),
             record("lookup", "y.example", 0, None),
         ];
-        assert_eq!(find(&log, "x.example:443"), Some(true));
-        assert_eq!((find(&log, "x.example:80"), find(&log, "y.example:80")), (None, Some(false)));
+        assert_eq!(find(&log, "x.example:443"), Some(Decision::Allowed));
+        let denied = Some(Decision::Denied(String::new()));
+        assert_eq!((find(&log, "x.example:80"), find(&log, "y.example:80")), (None, denied));
     }
 }

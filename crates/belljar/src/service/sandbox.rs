@@ -200,6 +200,12 @@ async fn info(link: &Link, sandbox: &str) -> Result<(), Quit> {
     row("pids", limits.pids.map(|pids| pids.to_string()).unwrap_or_default());
     row("disk", limits.disk_bytes.map(bytes).unwrap_or_default());
     row("ports", ports.join(", "));
+    for volume in &info.volumes {
+        row("volume", format!("{}:{}:{}", volume.name, volume.path, volume.mode));
+    }
+    for mount in &info.mounts {
+        row("mount", mount.clone());
+    }
     for (key, value) in info.labels.iter().collect::<std::collections::BTreeMap<_, _>>() {
         row("label", format!("{key}={value}"));
     }

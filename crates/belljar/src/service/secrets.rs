@@ -8,9 +8,9 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::build::in_path;
+use super::key_args::{SecretCommand, SecretSourceArgs};
 use super::link::Link;
 use super::sandbox::find_all;
-use super::server_args::{SecretCommand, SecretSourceArgs};
 use super::show::{Table, away, print};
 use super::values;
 use crate::message::Quit;

@@ -13,12 +13,13 @@ use tokio::io::AsyncReadExt as _;
 
 use super::args::Format;
 use super::keys::of_quota;
-use super::link::Link;
+use super::link::{Link, home};
 use super::sandbox::find_all;
 use super::server_args::{StatusArgs, TopArgs};
 use super::show::{Table, print, rough, span, state};
 use super::values;
 use crate::message::{Quit, one_line};
+use crate::serve::holder;
 use crate::signals::{self, Signals};
 use crate::stdin::Stdin;
 use crate::units::bytes;
@@ -65,6 +66,8 @@ struct Status {
     server: String,
     /// Path of its Unix socket, if the connection uses it.
     socket: Option<String>,
+    /// Its process, if it is that of this user's home.
+    pid: Option<u32>,
     version: String,
     ready: bool,
     /// Why it is not ready.
@@ -106,6 +109,7 @@ pub(crate) async fn status(args: &StatusArgs) -> Result<u8, Quit> {
     let status = Status {
         server: link.place(),
         socket: link.socket().map(|path| path.display().to_string()),
+        pid: if link.is_own { holder(&home(&args.server)?).map(|holder| holder.pid) } else { None },
         version,
         ready: reason.is_none(),
         reason,
@@ -122,6 +126,9 @@ pub(crate) async fn status(args: &StatusArgs) -> Result<u8, Quit> {
 fn show(status: &Status) -> Result<(), Quit> {
     let mut table = Table::new(&["server", &status.server]);
     let mut row = |name: &str, value: String| table.row(vec![name.to_owned(), value]);
+    if let Some(pid) = status.pid {
+        row("process", format!("{pid}; kill {pid} ends it, and its sandboxes keep running"));
+    }
     row("version", status.version.clone());
     row("ready", status.reason.as_ref().map_or_else(|| "yes".to_owned(), |reason| format!("no: {reason}")));
     let engines = status.engines.iter().map(|engine| match engine.is_default {

@@ -8,8 +8,8 @@ use serde_json::json;
 use super::build::in_path;
 use super::copy::{RemoteKind, copy};
 use super::link::Link;
-use super::server_args::VolumeCommand;
 use super::show::{Table, away, print};
+use super::template_args::VolumeCommand;
 use crate::message::Quit;
 use crate::units::bytes;
 

@@ -144,8 +144,9 @@ fn help_and_version() {
           --json             Print one JSON result instead of the program's output
           --format <FORMAT>  Output format: table is the program's own output, json the same as --json
                              [possible values: table, json]
-          --rich             Show results and pictures, as a notebook does; -o is the directory for
-                             pictures
+          --rich             Show results and pictures, as a notebook does
+          --pictures <DIR>   Directory for pictures that cannot be shown, with --rich or of a notebook
+                             [default: this one]
           --save <FILE>      Write the notebook with the outputs of this run
           --events           Print one JSON event a line as things happen
           --timings          Print how long each step took

@@ -154,6 +154,18 @@ fn mount_is_read_only_by_default() {
 }
 
 #[test]
+fn mounts_are_below_the_working_directory() {
+    let host = Host::new();
+    std::fs::create_dir_all(host.path().join("data/deep")).unwrap();
+    host.write("data/in", "content\n");
+    for (dir, source) in [("", "./data"), ("data", "."), ("data/deep", ".."), ("data/deep", "../../data/.")] {
+        let mut command =
+            host.belljar(&["run", "--mount", &format!("{source}:/data"), "-l", "sh", "-c", "cat /data/in"]);
+        Done::of(command.current_dir(host.path().join(dir))).check(0, "content\n", "");
+    }
+}
+
+#[test]
 fn policy_file_is_enforced() {
     let host = Host::new();
     for name in ["open", "shut", "open/secret"] {
@@ -208,7 +220,7 @@ fn mounts_in_a_specification_need_a_policy() {
     done.check(
         125,
         "",
-        &format!("belljar: cannot mount \"{dir}\": it is not in an allowed path; allowed: none; the operator allows paths in a mount policy, /etc/belljar/policy.toml unless another is named\n"),
+        &format!("belljar: cannot mount \"{dir}\": it is not in an allowed path; allowed: none; the operator allows some in [sandboxes.mounts] of a server's configuration, and for belljar run in /etc/belljar/policy.toml, or the policy that is named\n"),
     );
     host.write("policy.toml", format!("read = ['{dir}']"));
     let done = host.run(&[

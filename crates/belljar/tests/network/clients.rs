@@ -17,6 +17,7 @@ cases![
     range_allows_its_addresses,
     operator_exception_allows_private_addresses,
     denied_addresses_are_explained_after_a_run,
+    failed_connections_are_explained_after_a_run,
     connections_transfer_much_data,
     keep_alive_and_protocol_upgrade_work,
     truncated_dns_answer_is_retried_over_tcp,
@@ -110,7 +111,7 @@ fn operator_exception_allows_private_addresses(fixture: &Fixture) {
 fn denied_addresses_are_explained_after_a_run(fixture: &Fixture) {
     let begin = "belljar: hint: The network policy denied connections: ";
     let always = "as 10.0.0.0/8 is not public (private, RFC 1918); only the operator's configuration can make an exception \
-                  (network.exceptions)";
+                  (sandboxes.network.exceptions of a server, network.exceptions of a policy file)";
     let fails = |exceptions: &str, flags: &str, host: &str| {
         fixture.policy(exceptions);
         let output = fixture.command(flags, &format!("print(tls('{host}')); sys.exit(1)")).output().unwrap();
@@ -136,6 +137,16 @@ fn denied_addresses_are_explained_after_a_run(fixture: &Fixture) {
     ] {
         assert_eq!(fails(exceptions, flags, host), hint, "{exceptions} {flags} {host}");
     }
+}
+
+/// A program that cannot reach a host over TLS sees a reset alone.
+fn failed_connections_are_explained_after_a_run(fixture: &Fixture) {
+    let code = "print(tls('nothing.example')); sys.exit(1)";
+    let output = fixture.command("--allow nothing.example", code).output().unwrap();
+    assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(1), &b"ConnectionResetError\n"[..]));
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    let hint = "hint: Connections failed: nothing.example does not exist, says the machine's resolver.\n";
+    assert!(stderr.ends_with(hint), "{stderr}");
 }
 
 fn connections_transfer_much_data(fixture: &Fixture) {

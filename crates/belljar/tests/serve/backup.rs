@@ -156,6 +156,12 @@ fn one_file_restores_a_server_in_a_new_home() {
     let told = run(&home, &["backup", &file("first")]).unwrap();
     assert!(told.contains("2 files, ") && told.contains("not in it: the store's key"), "{told}");
     assert!(run(&home, &["backup", &file("first")]).unwrap_err().contains("give another name"));
+    let refused = home.belljar(&["backup", "-"]).output().unwrap();
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(
+        String::from_utf8_lossy(&refused.stderr).contains("is not written to standard output"),
+        "{refused:?}"
+    );
     let inside = home.path().join("backup");
     assert!(run(&home, &["backup", inside.to_str().unwrap()]).unwrap_err().contains("is in the home"));
     assert_eq!(run(&home, &["backup", "-q", "--with-key", &file("second")]).unwrap(), "");

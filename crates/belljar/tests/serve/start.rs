@@ -176,6 +176,7 @@ fn all_addresses_are_served_with_a_key() {
     let mut server = home.serve(&["--listen", "0.0.0.0:0"]);
     server.key = key;
     assert_eq!(server.call("GET", "/v1/me", "").status, 200);
+    assert!(server.log().contains("without TLS: keys and data can be read"), "{}", server.log());
     // A loopback address with the port from the log.
     let other = server
         .log()

@@ -30,14 +30,20 @@ fn counts() -> (usize, usize) {
 
 /// Requests a path on a connection of its own, and closes it after the first bytes of the answer.
 async fn abort(client: &Client, path: &str) {
+    drop(begin(client, &format!("GET {path}"), "", "").await);
+}
+
+/// Makes a request on a connection of its own, and reads the first bytes of the answer.
+async fn begin(client: &Client, what: &str, headers: &str, body: &str) -> TcpStream {
     let mut stream = TcpStream::connect(client.address).await.expect("the server accepts");
     let key = client.key.as_deref().map(|key| format!("Authorization: Bearer {key}\r\n")).unwrap_or_default();
-    let request = format!("GET {path} HTTP/1.1\r\nHost: {}\r\n{key}\r\n", client.address);
+    let request = format!("{what} HTTP/1.1\r\nHost: {}\r\n{key}{headers}\r\n{body}", client.address);
     stream.write_all(request.as_bytes()).await.expect("the server reads");
     let mut first = [0; 200];
     let count = stream.read(&mut first).await.expect("the server answers");
     let head = String::from_utf8_lossy(&first[..count]).into_owned();
-    assert!(head.starts_with("HTTP/1.1 200"), "{path}: {head}");
+    assert!(head.starts_with("HTTP/1.1 200"), "{what}: {head}");
+    stream
 }
 
 /// Makes `count` requests of a path by several clients at a time, with a number of its own for each.
@@ -138,6 +144,41 @@ fn aborted_transfers_leave_a_sandbox_usable() {
             transfer(&client, kind, "short").await;
             assert_eq!(client.sh(&id, "echo here").await, "here\n");
         }
+    });
+}
+
+#[test]
+fn unread_streams_hold_up_themselves() {
+    /// Time within which others are served.
+    const PROMPT: Duration = Duration::from_secs(15);
+    if crate::skipped("transfers") {
+        return;
+    }
+    run(async {
+        let (_home, _server, client) = start(&[]).await;
+        let id = client.sandbox(&json!({ "timeout": 3600, "limits": { "disk": "64m" } })).await;
+        let base = format!("/v1/sandboxes/{id}");
+        client.put(&format!("{base}/files/content?path=short"), "short").await;
+        client.sh(&id, "mkdir d; head -c 30000000 /dev/zero > d/long").await;
+        let json = json!({ "command": "yes" }).to_string();
+        let headers = format!(
+            "Content-Type: application/json\r\nAccept: text/event-stream\r\nContent-Length: {}\r\n",
+            json.len()
+        );
+        let mut unread = Vec::new();
+        for _ in 0..12 {
+            unread.push(begin(&client, &format!("GET {base}/files/content?path=d/long"), "", "").await);
+            unread.push(begin(&client, &format!("GET {base}/files/archive?path=d"), "", "").await);
+            unread.push(begin(&client, &format!("POST {base}/exec"), &headers, &json).await);
+        }
+        let served = async {
+            let read = client.get(&format!("{base}/files/content?path=short")).await;
+            assert_eq!((read.status.as_u16(), read.text()), (200, "short"));
+            assert_eq!(client.get(&format!("{base}/files?path=d")).await.status, 200);
+            assert_eq!(client.sh(&id, "echo here").await, "here\n");
+        };
+        tokio::time::timeout(PROMPT, served).await.expect("others are served");
+        drop(unread);
     });
 }
 

@@ -163,8 +163,11 @@ fn key_is_changed_by_its_name() {
     let created = home.json("key create --role user --name ci");
     let id = created["id"].as_str().unwrap();
     assert_eq!(home.good("key set ci --max-sandboxes 3").trim(), id);
-    home.json("key create --role user --name ci");
+    let second = home.run("key create --role user --name ci");
+    assert!(second.stderr.contains("other keys have its name: belljar key set"), "{second:?}");
+    assert!(home.run("key create").stderr.contains("it has no name: belljar key set"), "{second:?}");
     home.run("key set ci --max-sandboxes 3").refused(2, &["\"ci\" is the name of several keys", id]);
+    home.run("key set ci").refused(2, &["nothing to change; see belljar key set --help"]);
     home.run("key revoke nosuch").refused(125, &["key \"nosuch\" not found; belljar key ls lists"]);
 }
 

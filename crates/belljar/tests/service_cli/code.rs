@@ -136,9 +136,9 @@ fn rich_run_shows_or_saves_pictures() {
     assert!(done.stderr.contains("saved belljar-1.png"), "{done:?}");
     assert!(std::fs::read(home.file("belljar-1.png")).unwrap().starts_with(b"\x89PNG\r\n\x1a\n"));
     // The directory is made, unless something is refused before.
-    let done = home.run("run --rich -o new/out -l nosuch --engine local plot.py");
+    let done = home.run("run --rich --pictures new/out -l nosuch --engine local plot.py");
     assert!(done.status == Some(2) && !home.file("new").exists(), "{done:?}");
-    let done = home.run("run --rich -o new/out --engine local plot.py");
+    let done = home.run("run --rich --pictures new/out --engine local plot.py");
     assert_eq!((done.status, done.stdout.as_str()), (Some(0), "before\n'after'\n"), "{done:?}");
     assert!(home.file("new/out/belljar-1.png").exists());
     let result: Value = serde_json::from_str(&home.good("run --rich --json plot.py")).unwrap();
@@ -161,6 +161,36 @@ fn rich_run_shows_or_saves_pictures() {
     terminal.expect("\u{1b}_Ga=T,f=100,m=0;iVBORw0KGgo");
     terminal.expect("'after'\r\n");
     assert!(!home.file("belljar-2.png").exists());
+}
+
+#[test]
+fn rich_runs_and_notebooks_bring_files_out() {
+    if !has_ipython() {
+        return;
+    }
+    let home = Home::new();
+    let write = "open('made.txt', 'w').write('made'); None";
+    let cell = serde_json::json!({"cell_type": "code", "metadata": {}, "source": write});
+    home.write("n.ipynb", &serde_json::json!({"nbformat": 4, "metadata": {}, "cells": [cell]}).to_string());
+    for (args, made) in [
+        (&["--rich", "-o", "made.txt", "-c", write][..], "made.txt"),
+        (&["--rich", "-o", "made.txt:other.txt", "--engine", "local", "-c", write], "other.txt"),
+        (&["-o", "made.txt:from-notebook.txt", "n.ipynb"], "from-notebook.txt"),
+    ] {
+        let done = home.run_args(&[&["run"], args].concat());
+        assert_eq!((done.status, done.stdout.as_str()), (Some(0), ""), "{done:?}");
+        assert_eq!(std::fs::read_to_string(home.file(made)).unwrap(), "made");
+    }
+    let done = home.run_args(&["run", "--rich", "-o", "none.txt", "-c", "1"]);
+    assert!(done.status == Some(125) && done.stderr.contains("\"none.txt\" was not created"), "{done:?}");
+    let done = home.run_args(&["run", "--rich", "-o", "none.txt", "-c", "1/0"]);
+    assert!(done.status == Some(1) && done.stderr.contains("warning: output file"), "{done:?}");
+    home.run("run --pictures out n.txt").refused(2, &["--rich"]);
+    // A kernel that the sandbox does not have is asked for, not refused as no language.
+    for args in [&["--rich", "-l", "jupyter:nosuch", "-c", "1"][..], &["-l", "jupyter:nosuch", "n.ipynb"]] {
+        let done = home.run_args(&[&["run"], args].concat());
+        assert!(done.status != Some(2) && done.stderr.contains("nosuch"), "{done:?}");
+    }
 }
 
 #[test]

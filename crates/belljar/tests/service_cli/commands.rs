@@ -482,6 +482,8 @@ fn status_and_top_show_what_is_used() {
     let started = home.json("status --start");
     let socket = started["socket"].as_str().unwrap();
     assert!(std::os::unix::net::UnixStream::connect(socket).is_ok(), "{started}");
+    let (process, _) = home.holder().unwrap();
+    assert_eq!(started["pid"], process.as_raw_nonzero().get(), "{started}");
     let id = home.create("--name busy --memory 96m");
     let status = home.json("status");
     assert_eq!((&status["ready"], &status["sandboxes"]["running"]), (&true.into(), &1.into()), "{status}");
@@ -492,6 +494,7 @@ fn status_and_top_show_what_is_used() {
     assert_eq!(status["version"], env!("CARGO_PKG_VERSION"));
     let table = home.good("status");
     assert!(table.contains("1 running") && table.contains("role admin"), "{table}");
+    assert!(table.contains(&format!("kill {} ends it", process.as_raw_nonzero())), "{table}");
     let line = home.json("top --delay 0");
     assert_eq!(
         (&line["id"], &line["cpus"], &line["memory_limit_bytes"]),

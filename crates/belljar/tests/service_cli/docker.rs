@@ -28,9 +28,14 @@ fn daemon() -> Option<Daemon> {
 
 impl Daemon {
     fn home(&self) -> Home {
+        self.home_with("engines = ['docker']", "")
+    }
+
+    /// Returns a home whose server has these engines, and these settings of the engine docker.
+    fn home_with(&self, engines: &str, docker: &str) -> Home {
         Home::configured(&format!(
-            "[server]\nlinger = '1s'\n[sandboxes]\nengines = ['docker']\npool = 0\ntemplate_pool = 0\n\
-             [images]\nregistries = ['127.0.0.1:1']\n[engines.docker]\nhost = '{}'\n",
+            "[server]\nlinger = '1s'\n[sandboxes]\n{engines}\npool = 0\ntemplate_pool = 0\n\
+             [images]\nregistries = ['127.0.0.1:1']\n[engines.docker]\nhost = '{}'\n{docker}\n",
             self.host
         ))
     }
@@ -130,6 +135,36 @@ fn sandboxes_outlive_the_server() {
 }
 
 #[test]
+fn images_are_those_of_the_engine_that_the_server_takes() {
+    let Some(daemon) = daemon() else { return };
+    let image = &daemon.image;
+    for engines in ["engine = 'docker'", "engine = 'docker'\nengines = ['local']"] {
+        let home = daemon.home_with(engines, "");
+        let sandbox = home.create(&format!("--image {image} --timeout 10m -q"));
+        assert_eq!(home.inside(&sandbox, "echo $OF_THE_IMAGE"), "yes\n");
+        let echo = ["-l", "sh", "-c", "echo $OF_THE_IMAGE"];
+        for command in [&["run"][..], &["run", "--rich"], &["code"]] {
+            let args = [command, &["--image", image], &echo].concat();
+            assert_eq!(home.run_args(&args).good(), "yes\n", "{args:?}");
+        }
+        assert_eq!(home.good("image ls -q"), "", "an image was pulled");
+        home.good(&format!("sandbox kill {sandbox}"));
+    }
+    // The image of the engine's settings is named as well.
+    let home = daemon.home_with("engine = 'docker'", &format!("image = '{image}'"));
+    let sandbox = home.create("--timeout 10m -q");
+    let template = home.json(&format!("sandbox info {sandbox}"))["template"].clone();
+    assert!(
+        template.as_str().is_some_and(|name| name.starts_with("image:") && name.contains(image)),
+        "{template}"
+    );
+    home.good(&format!("sandbox kill {sandbox}"));
+    // With the engine local as the default, the server pulls it.
+    let refused = daemon.home().run(&format!("sandbox create --image {image}"));
+    assert!(refused.status != Some(0) && refused.stderr.contains("registr"), "{refused:?}");
+}
+
+#[test]
 fn containers_that_others_paused_are_named() {
     let Some(daemon) = daemon() else { return };
     let home = daemon.home();
@@ -148,9 +183,12 @@ fn images_that_cannot_be_used_are_named() {
     let Some(daemon) = daemon() else { return };
     let home = daemon.home();
     let id = daemon.docker(&["image", "inspect", "--format", "{{.Id}}", &daemon.image]);
-    for (image, expected) in
-        [(id.trim(), "an image's id"), ("127.0.0.1:1/app", "cannot pull 127.0.0.1:1/app")]
-    {
+    let short = daemon.docker(&["image", "ls", "--quiet", &daemon.image]);
+    for (image, expected) in [
+        (id.trim(), "an image's id"),
+        (short.trim(), "an image's id"),
+        ("127.0.0.1:1/app", "cannot pull 127.0.0.1:1/app"),
+    ] {
         let refused = home.run(&format!("sandbox create --engine docker --image {image}"));
         assert_ne!(refused.status, Some(0), "{refused:?}");
         assert!(refused.stderr.contains(expected), "{refused:?}");

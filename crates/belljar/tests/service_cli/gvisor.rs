@@ -84,8 +84,13 @@ fn sandboxes_outlive_the_server() {
     assert_eq!(home.inside(&sandbox, "cat file"), "kept\n");
     let fork = home.good(&format!("sandbox fork {sandbox} -q"));
     assert_eq!(home.inside(fork.trim(), "cat file; uname -r"), "kept\n4.4.0\n");
-    let refused = home.run(&format!("sandbox set {sandbox} --memory 256m"));
-    assert_ne!(refused.status, Some(0), "{refused:?}");
+    let texts = ["limits: refused by the engine gvisor", "do not change; create one with other limits"];
+    home.run(&format!("sandbox set {sandbox} --memory 256m")).refused(125, &texts);
+    let args = ["sandbox", "exec", &sandbox, "--", "python3", "-c", "x = b'x' * (512 << 20)"];
+    let killed = home.run_args(&args);
+    let advice =
+        "limits of a running sandbox of the engine gvisor do not change; create one with --memory SIZE";
+    assert!(killed.status == Some(137) && killed.stderr.contains(advice), "{killed:?}");
     home.good(&format!("sandbox kill {sandbox} {}", fork.trim()));
     for ended in [sandbox.trim(), fork.trim()] {
         let dir = home.path().join("launcher/gvisor").join(ended);

@@ -26,6 +26,10 @@ fn unknown_names_are_reported() {
     home.run("sandbox cp file nosuch:x").refused(125, &["sandbox \"nosuch\" not found"]);
     home.run("template rm nosuch").refused(125, &["nosuch"]);
     home.run("sandbox create --template nosuch").refused(125, &["nosuch"]);
+    home.run("sandbox create --template code-interpreter")
+        .refused(125, &["its file comes with Belljar: belljar template build code-interpreter builds it"]);
+    home.run("sandbox create --template python:3.12")
+        .refused(125, &["an image is named as image:python:3.12"]);
     home.run("key revoke nosuch").refused(125, &["nosuch"]);
     let id = home.create("");
     home.good(&format!("sandbox kill {id}"));

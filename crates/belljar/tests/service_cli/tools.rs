@@ -319,7 +319,11 @@ fn standard_streams_need_no_server() {
     // A port has no URL: the server has no address but a socket.
     let publish = request(1, "tools/call", json!({"name": "publish_port", "arguments": {"port": 8000}}));
     let published = exchange(&home, &["mcp"], &publish).remove(0);
+    let sandbox = published["result"]["structuredContent"]["sandbox"].as_str().unwrap();
     assert_eq!(published["result"]["structuredContent"]["url"], Value::Null, "{published}");
+    let command =
+        format!("http://127.0.0.1:8000 with the command: belljar sandbox port-forward {sandbox} 8000");
+    assert!(published["result"]["content"][0]["text"].as_str().unwrap().ends_with(&command), "{published}");
     home.good("tool add one --language bash");
     let listed = exchange(&home, &["mcp", "--tool", "one"], &request(1, "tools/list", json!({}))).remove(0);
     assert_eq!(listed["result"]["tools"].as_array().map(Vec::len), Some(1), "{listed}");

@@ -1,6 +1,8 @@
 //! HTTP client of the OTLP exporter.
 
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use belljar_client::{Roots, TargetError};
@@ -13,6 +15,8 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use opentelemetry_http::{HttpClient, HttpError};
 use tokio::runtime::Handle;
+
+use crate::message::chain;
 
 /// Deadline of one request, including its response.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
@@ -39,6 +43,8 @@ pub(crate) enum ClientError {
 pub(crate) struct Client {
     client: HyperClient<HttpsConnector<HttpConnector>, Full<Bytes>>,
     runtime: Handle,
+    /// Whether the last request failed, of any clone.
+    is_failing: Arc<AtomicBool>,
 }
 
 impl Client {
@@ -58,7 +64,27 @@ impl Client {
         let connector =
             HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_http1().build();
         let client = HyperClient::builder(TokioExecutor::new()).build(connector);
-        Ok(Self { client, runtime: Handle::current() })
+        Ok(Self { client, runtime: Handle::current(), is_failing: Arc::default() })
+    }
+
+    /// Logs that requests begin to fail, or succeed again.
+    fn report(&self, outcome: &Result<Response<Bytes>, HttpError>) {
+        let why = match outcome {
+            Ok(response) if response.status().is_success() => None,
+            Ok(response) => Some(format!("it answered {}", response.status())),
+            Err(error) => Some(chain(error.as_ref())),
+        };
+        match (why, self.is_failing.load(Ordering::Relaxed)) {
+            (Some(error), false) => {
+                tracing::warn!(
+                    error,
+                    "the collector of otlp.endpoint takes no traces and log lines; they are lost until it does"
+                );
+            }
+            (None, true) => tracing::info!("the collector of otlp.endpoint takes traces and log lines again"),
+            _ => return,
+        }
+        self.is_failing.fetch_not(Ordering::Relaxed);
     }
 }
 
@@ -71,13 +97,19 @@ impl HttpClient for Client {
         'a: 'b,
         Self: 'b,
     {
+        let this = self.clone();
         let client = self.client.clone();
         let exchange = async move {
             let (head, body) = client.request(request.map(Full::new)).await?.into_parts();
             let body = Limited::new(body, MAX_RESPONSE_BYTES).collect().await?;
-            Ok(Response::from_parts(head, body.to_bytes()))
+            Ok::<_, HttpError>(Response::from_parts(head, body.to_bytes()))
         };
-        let response = self.runtime.spawn(async { tokio::time::timeout(REQUEST_TIMEOUT, exchange).await });
-        Box::pin(async move { response.await?? })
+        let response = self.runtime.spawn(async move {
+            let outcome =
+                tokio::time::timeout(REQUEST_TIMEOUT, exchange).await.unwrap_or_else(|late| Err(late.into()));
+            this.report(&outcome);
+            outcome
+        });
+        Box::pin(async move { response.await? })
     }
 }
