@@ -2496,11 +2496,15 @@ class Shell(interactiveshell.InteractiveShell):
         self.configurables.append(InlineBackend(parent=self))
         self._first_transformers = self._transformers()
         self._first_hooks = self._later_hooks()
-        for name in ("exit", "quit"):
-            self.user_ns[name] = self.user_ns_hidden[name] = _Leave(self)
         self.register_magic_function(self._pip, "line", "pip")
 
     db = property(lambda self: self.__dict__["_store"], lambda self, value: None)
+
+    def init_user_ns(self):
+        """Also after a reset, such as that of a warm interpreter."""
+        super().init_user_ns()
+        for name in ("exit", "quit"):
+            self.user_ns[name] = self.user_ns_hidden[name] = _Leave(self)
 
     def init_ipython_dir(self, ipython_dir):
         pass
@@ -3452,8 +3456,8 @@ class Wire:
     def _put(self, body, token):
         with self._interrupts, self._lock:
             self._queue.append((body, token))
-            # A frame of a signal handler, or of a callback of the garbage collector, that interrupts this thread here follows the one that it
-            # interrupts.
+            # A frame of a signal handler, or of a callback of the garbage collector, that interrupts this thread here follows the
+            # one that it interrupts.
             while self._queue and not self._is_writing:
                 self._is_writing = True
                 try:

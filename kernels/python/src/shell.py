@@ -256,11 +256,15 @@ class Shell(interactiveshell.InteractiveShell):
         self.configurables.append(InlineBackend(parent=self))
         self._first_transformers = self._transformers()
         self._first_hooks = self._later_hooks()
-        for name in ("exit", "quit"):
-            self.user_ns[name] = self.user_ns_hidden[name] = _Leave(self)
         self.register_magic_function(self._pip, "line", "pip")
 
     db = property(lambda self: self.__dict__["_store"], lambda self, value: None)
+
+    def init_user_ns(self):
+        """Also after a reset, such as that of a warm interpreter."""
+        super().init_user_ns()
+        for name in ("exit", "quit"):
+            self.user_ns[name] = self.user_ns_hidden[name] = _Leave(self)
 
     def init_ipython_dir(self, ipython_dir):
         pass

@@ -142,8 +142,8 @@ class Wire:
     def _put(self, body, token):
         with self._interrupts, self._lock:
             self._queue.append((body, token))
-            # A frame of a signal handler, or of a callback of the garbage collector, that interrupts this thread here follows the one that it
-            # interrupts.
+            # A frame of a signal handler, or of a callback of the garbage collector, that interrupts this thread here follows the
+            # one that it interrupts.
             while self._queue and not self._is_writing:
                 self._is_writing = True
                 try:

@@ -160,6 +160,8 @@ ENDS = {
     "exit(256 + 7)": ("exit(256 + 7)", 7),
     "in await": ("import asyncio\nasync def f():\n    exit(4)\nawait f()", 4),
     "in a function": ("def f():\n    exit(5)\nf()", 5),
+    # As the rehearsal of a warm interpreter does.
+    "after a reset": ("%reset -f\nexit(6)", 6),
 }
 
 # Code, and the value of the error.

@@ -143,7 +143,7 @@ fn images_are_those_of_the_engine_that_the_server_takes() {
         let sandbox = home.create(&format!("--image {image} --timeout 10m -q"));
         assert_eq!(home.inside(&sandbox, "echo $OF_THE_IMAGE"), "yes\n");
         let echo = ["-l", "sh", "-c", "echo $OF_THE_IMAGE"];
-        for command in [&["run"][..], &["run", "--rich"], &["code"]] {
+        for command in [&["run"][..], &["run", "--rich"]] {
             let args = [command, &["--image", image], &echo].concat();
             assert_eq!(home.run_args(&args).good(), "yes\n", "{args:?}");
         }
