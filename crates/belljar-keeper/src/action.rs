@@ -238,7 +238,7 @@ impl Keeper {
         check_ceiling(caller, &entry)?;
         let entering = step!("keeper.enter", sandbox = %entry.id);
         let entered = self.enter_entry(entry).instrument(entering).await?;
-        Ok(entered.opened_by(Some(caller.key.clone())))
+        Ok(entered.opened_by(Some(caller.clone())))
     }
 
     /// Finds a sandbox to look at it, after all checks. It is not resumed, and not marked as in use.

@@ -12,6 +12,7 @@ use utoipa::openapi::schema::{
 
 use crate::action::Action;
 use crate::session::Session;
+use crate::validity::Validity;
 
 /// Authenticated caller: a key, or the operator at the machine itself.
 #[derive(Debug, Clone)]
@@ -32,6 +33,8 @@ pub struct Caller {
     pub only: Option<belljar_model::SandboxId>,
     /// The session that it authenticated with, instead of presenting the key.
     pub session: Option<Session>,
+    /// When its key was read.
+    pub validity: Validity,
     /// Address of the client, such as `127.0.0.1:50000` or `cli`.
     pub client: String,
     /// Id of the request in logs, in the audit log and in errors.
@@ -51,6 +54,7 @@ impl Caller {
             approval: Approval::Never,
             only: None,
             session: None,
+            validity: Validity::default(),
             client: client.to_owned(),
             request_id: request_id.to_owned(),
         }
@@ -60,6 +64,12 @@ impl Caller {
     #[must_use]
     pub fn is_operator(&self) -> bool {
         self.key == OPERATOR && self.role == Role::Admin && self.only.is_none()
+    }
+
+    /// Reports whether this server has revoked the caller's key since it was authenticated, or lowered what it may do.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        self.validity.has_ended(&self.key)
     }
 
     /// Reports whether the caller has the role for an action, and a key if the token of a sandbox is not enough for it.

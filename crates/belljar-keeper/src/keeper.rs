@@ -171,7 +171,7 @@ pub struct Entered {
     /// The volume of a content sandbox.
     volume: Option<VolumeId>,
     /// Id of the key that has opened it; `None` if nobody had to present one.
-    key: Option<String>,
+    opener: Option<Caller>,
     _use: Use,
 }
 
@@ -180,18 +180,18 @@ impl Entered {
     pub(crate) fn of_volume(entry: &Arc<Entry>, sandbox: Arc<Sandbox>, volume: VolumeId) -> Self {
         let spec = Arc::clone(&entry.live().spec);
         let (entry, _use) = (Arc::clone(entry), entry.begin_use());
-        Self { _use, entry, sandbox, spec, volume: Some(volume), key: None }
+        Self { _use, entry, sandbox, spec, volume: Some(volume), opener: None }
     }
 
-    /// Records which key has opened it.
-    pub(crate) fn opened_by(self, key: Option<String>) -> Self {
-        Self { key, ..self }
+    /// Records who has opened it.
+    pub(crate) fn opened_by(self, opener: Option<Caller>) -> Self {
+        Self { opener, ..self }
     }
 
-    /// Returns the id of the key that has opened it, with which its connections end; `None` for a public port.
+    /// Returns who has opened it, with whose key its connections end; `None` for a public port.
     #[must_use]
-    pub fn key(&self) -> Option<&str> {
-        self.key.as_deref()
+    pub fn opener(&self) -> Option<&Caller> {
+        self.opener.as_ref()
     }
 
     /// Returns the volume, if this is a content sandbox and not a sandbox of a tenant.
@@ -448,7 +448,7 @@ impl Keeper {
         }
         let sandbox = entry.require_running("using it")?;
         let spec = Arc::clone(&entry.live().spec);
-        Ok(Entered { entry, sandbox, spec, volume: None, key: None, _use: used })
+        Ok(Entered { entry, sandbox, spec, volume: None, opener: None, _use: used })
     }
 
     /// Writes a change of the record, then applies it in memory. Illegal transitions of `SandboxState` are refused. The caller holds the

@@ -21,6 +21,7 @@ use crate::info::{CreatedKey, KeyInfo};
 use crate::keeper::{Keeper, Result};
 use crate::query::{Page, Part};
 use crate::token::{PREFIX as TOKEN_PREFIX, Scope, Token};
+use crate::validity::{KeyEnds, Validity};
 
 /// Prefix of keys.
 pub const KEY_PREFIX: &str = "bj_";
@@ -96,6 +97,8 @@ pub(crate) struct Keys {
     several_tenants: AtomicBool,
     /// Publishes the ids of keys that were revoked, or may do less than before.
     revoked: tokio::sync::broadcast::Sender<String>,
+    /// The same, for callers that were authenticated before.
+    ends: KeyEnds,
 }
 
 impl Default for Keys {
@@ -106,6 +109,7 @@ impl Default for Keys {
             touched: Mutex::default(),
             several_tenants: AtomicBool::new(false),
             revoked,
+            ends: KeyEnds::default(),
         }
     }
 }
@@ -161,13 +165,14 @@ impl Keeper {
         if ServiceWall::Keys.is_down() {
             return (Ok(Caller::operator(client, request_id)), None);
         }
+        let validity = self.read_keys();
         let (row, only) = match self.find_credential(credential).await {
             Ok(found) => found,
             Err(why) => return (Err(why), None),
         };
         let identified = check_row(&row).map(|()| {
             self.touch(&row.id);
-            caller(&row, only, client, request_id)
+            caller(&row, only, validity, client, request_id)
         });
         (identified, Some(row))
     }
@@ -221,13 +226,19 @@ impl Keeper {
             return Ok(before.clone());
         }
         let gone = |reason: &str| KeeperError::Policy { field: "key", reason: reason.to_owned() };
+        let validity = self.read_keys();
         let row = self.find_key(&before.key).await?.ok_or_else(|| gone("it is not there any more"))?;
         check_row(&row).map_err(|_| gone("it was revoked, or has expired"))?;
         if before.session.as_ref().is_some_and(|session| session.has_ended()) {
             return Err(gone("the session has ended"));
         }
-        let now = caller(&row, before.only.clone(), &before.client, &before.request_id);
+        let now = caller(&row, before.only.clone(), validity, &before.client, &before.request_id);
         Ok(Caller { session: before.session.clone(), ..now })
+    }
+
+    /// Returns the moment before keys are read, which their callers keep.
+    pub(crate) fn read_keys(&self) -> Validity {
+        self.inner.keys.ends.now()
     }
 
     pub(crate) fn read_token(&self, text: &str) -> Option<Token> {
@@ -248,6 +259,7 @@ impl Keeper {
         if let Some(seen) = self.inner.keys.cache().get(&hash).filter(|seen| seen.at.elapsed() < CACHE_TTL) {
             return Ok(seen.row.clone());
         }
+        let validity = self.read_keys();
         let found = self.inner.store.keys().find_by_hash(&hash).await.map_err(|_| Denied::Unavailable)?;
         let row = found.ok_or(Denied::Unknown)?;
         let is_known = self.inner.keys.cache().contains_key(&hash);
@@ -255,7 +267,11 @@ impl Keeper {
             // Another keeper may have created it for a new tenant, and tenants share less than the keys of one.
             return Err(Denied::Unavailable);
         }
-        self.inner.keys.cache().insert(hash, CachedKey { row: row.clone(), at: Instant::now() });
+        let mut cache = self.inner.keys.cache();
+        // A row from before its end would hide it.
+        if !validity.has_ended(&row.id) {
+            cache.insert(hash, CachedKey { row: row.clone(), at: Instant::now() });
+        }
         Ok(row)
     }
 
@@ -410,12 +426,12 @@ impl Keeper {
             let mut details = vec![("key", id.chars().take(64).collect())];
             let before = keeper.inner.store.keys().get(&id).await?;
             let changed = keeper.change_row(&id, change, &mut details).await;
-            keeper.inner.keys.cache().retain(|_, seen| seen.row.id != id);
             if let (Some(before), Ok(after)) = (&before, &changed)
                 && is_narrower(before, after)
             {
                 keeper.end_key(&id);
             }
+            keeper.inner.keys.cache().retain(|_, seen| seen.row.id != id);
             keeper.audit(&caller, KEY_UPDATE, None, &changed, details).await?;
             let row = changed?;
             keeper.look_for_tenants().await?;
@@ -486,10 +502,10 @@ impl Keeper {
                 }
                 Err(error) => Err(error.into()),
             };
-            keeper.inner.keys.cache().retain(|_, seen| seen.row.id != id);
             if revoked.is_ok() {
                 keeper.end_key(&id);
             }
+            keeper.inner.keys.cache().retain(|_, seen| seen.row.id != id);
             keeper
                 .audit(&caller, KEY_REVOKE, None, &revoked, vec![("key", id.chars().take(64).collect())])
                 .await?;
@@ -501,6 +517,7 @@ impl Keeper {
 
     /// Ends what goes on for a key that is not valid any more, or may do less.
     fn end_key(&self, id: &str) {
+        self.inner.keys.ends.add(id);
         // There may be no subscribers.
         let _ = self.inner.keys.revoked.send(id.to_owned());
         if !ServiceWall::RevokedCalls.is_down() {
@@ -605,6 +622,7 @@ pub(crate) fn check_row(row: &KeyRow) -> std::result::Result<(), Denied> {
 pub(crate) fn caller(
     row: &KeyRow,
     only: Option<belljar_model::SandboxId>,
+    validity: Validity,
     client: &str,
     request_id: &str,
 ) -> Caller {
@@ -623,6 +641,7 @@ pub(crate) fn caller(
         approval: row.approval,
         only,
         session: None,
+        validity,
         client: client.to_owned(),
         request_id: request_id.to_owned(),
     }

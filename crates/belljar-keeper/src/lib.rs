@@ -64,6 +64,7 @@ mod templates;
 mod token;
 mod tools;
 mod uploads;
+mod validity;
 mod verdicts;
 mod volumes;
 mod warm;
@@ -132,4 +133,5 @@ pub use tools::{
     ToolCall, ToolInfo, ToolResult, ToolVerdict, WrittenFile,
 };
 pub use uploads::{MAX_UPLOAD_BYTES, OpenUpload, UploadLink};
+pub use validity::{KeyEnds, Validity};
 pub use volumes::{NewVolume, VolumeInfo, VolumesConfig};

@@ -352,7 +352,7 @@ impl Keeper {
         let sandbox: SandboxId = id.parse().map_err(|_| not_found(id))?;
         let entry = self.entry(&sandbox).ok_or_else(|| not_found(id))?;
         let public = entry.live().ports.get(&port).copied();
-        let mut key = None;
+        let mut opener = None;
         let allowed = match public {
             None => ServiceWall::PublishedPorts.allows(false),
             Some(true) => true,
@@ -361,18 +361,18 @@ impl Keeper {
                     let opening = self.identify_for_port(text, port, client, request_id).await;
                     let may_open =
                         |caller: &Caller| caller.may_use() && caller.may_see(&entry.tenant, &sandbox);
-                    key = opening.filter(may_open).map(|caller| caller.key);
-                    if key.is_some() {
+                    opener = opening.filter(may_open);
+                    if opener.is_some() {
                         break;
                     }
                 }
-                key.is_some()
+                opener.is_some()
             }
         };
         if !allowed {
             return Err(not_found(id));
         }
-        Ok(self.enter_entry(entry).await?.opened_by(key))
+        Ok(self.enter_entry(entry).await?.opened_by(opener))
     }
 
     /// Returns the holder of a credential for a port: a key, or a key's token for the sandbox or the port.
@@ -386,8 +386,9 @@ impl Keeper {
         if let Some(token) = self.read_token(credential)
             && token.scope == Scope::Port(port)
         {
+            let validity = self.read_keys();
             let row = self.live_key_of(&token).await.ok()?;
-            return Some(caller_of(&row, Some(token.sandbox), client, request_id));
+            return Some(caller_of(&row, Some(token.sandbox), validity, client, request_id));
         }
         // A denial here is recorded when the caller authenticates for the refusal.
         self.identify(credential, client, request_id).await.0.ok()
@@ -404,8 +405,9 @@ impl Keeper {
             missing()
         };
         let token = self.read_token(token).ok_or_else(|| denied(Denied::Unknown))?;
+        let validity = self.read_keys();
         let row = self.live_key_of(&token).await.map_err(denied)?;
-        let caller = caller_of(&row, Some(token.sandbox.clone()), client, request_id);
+        let caller = caller_of(&row, Some(token.sandbox.clone()), validity, client, request_id);
         let (path, operation) = match token.scope {
             Scope::ReadFile(path) => (path, FileOperation::Read),
             Scope::WriteFile(path) => (path, FileOperation::Write),

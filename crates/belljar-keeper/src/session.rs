@@ -35,11 +35,13 @@ struct Seen {
 }
 
 impl Sessions {
-    pub(crate) fn see(&self, row: &SessionRow) -> Session {
+    /// Returns the session of a row, and whether it is seen for the first time.
+    pub(crate) fn see(&self, row: &SessionRow) -> (Session, bool) {
         let mut seen = self.0.lock();
+        let known = seen.len();
         let new = || Seen { key: row.key.clone(), ended: CancellationToken::new() };
         let ended = seen.entry(row.hash).or_insert_with(new).ended.clone();
-        Session { hash: row.hash, ended }
+        (Session { hash: row.hash, ended }, seen.len() > known)
     }
 
     /// Ends the open streams of the sessions for which this holds.

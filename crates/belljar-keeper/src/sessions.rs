@@ -130,13 +130,14 @@ impl Keeper {
         let (keeper, link) = (self.clone(), link.to_owned());
         let (client, request_id) = (client.to_owned(), request_id.to_owned());
         run_detached(&self.inner.tasks, async move {
+            let validity = keeper.read_keys();
             let (found, key) = keeper.redeem(&link).await;
             if let Err(why) = found {
                 keeper.note_denied(why, key.as_ref(), &client, &request_id);
                 return Ok(Err(why));
             }
             let Some(key) = key else { return Ok(Err(Denied::Unknown)) };
-            let caller = caller_of(&key, None, &client, &request_id);
+            let caller = caller_of(&key, None, validity, &client, &request_id);
             Ok(Ok((keeper.begin_session(&caller, "link").await?, caller)))
         })
         .await
@@ -179,6 +180,7 @@ impl Keeper {
         request_id: &str,
     ) -> std::result::Result<Caller, Denied> {
         let token = token.map(hash);
+        let validity = self.read_keys();
         let mut found = None;
         for cookie in cookies {
             let row = self.inner.store.sessions().get(&hash(cookie)).await;
@@ -202,8 +204,13 @@ impl Keeper {
         }
         self.extend(&row, expires_at).await;
         self.touch(&key.id);
-        let session = self.inner.sessions.see(&row);
-        Ok(Caller { session: Some(session), ..caller_of(&key, None, client, request_id) })
+        let (session, is_new) = self.inner.sessions.see(&row);
+        // It may have ended since it was read: sessions that were not seen yet have nothing to end.
+        if is_new && !matches!(self.inner.store.sessions().get(&row.hash).await, Ok(Some(_))) {
+            self.inner.sessions.end(|hash, _| *hash == row.hash);
+            return Err(Denied::Expired);
+        }
+        Ok(Caller { session: Some(session), ..caller_of(&key, None, validity, client, request_id) })
     }
 
     /// Writes that a session is in use.

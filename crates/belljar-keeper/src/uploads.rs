@@ -178,9 +178,10 @@ impl Keeper {
             why
         };
         let link = self.inner.links.find(token).ok_or_else(|| denied(Denied::Unknown))?;
+        let validity = self.read_keys();
         let row = self.key_row(&link.key).await.map_err(denied)?;
         check_row(&row).map_err(denied)?;
-        let caller = caller_of(&row, None, client, request_id);
+        let caller = caller_of(&row, None, validity, client, request_id);
         // The key's role may have been lowered since it got the link.
         self.require(&caller, TEMPLATE_UPLOAD).map_err(|_| Denied::Revoked)?;
         Ok(OpenUpload { caller: Caller { tenant: link.tenant, ..caller }, hash: link.hash })

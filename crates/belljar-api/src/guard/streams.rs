@@ -99,6 +99,7 @@ impl StreamSlots {
     /// Fails if the key has the maximum number of open streams.
     pub(crate) fn take(&self, caller: &Caller) -> Result<StreamSlot, Problem> {
         let mut slot = self.take_for(&caller.key, self.max)?;
+        check(caller)?;
         slot.session = caller.session.clone();
         Ok(slot)
     }
@@ -107,10 +108,16 @@ impl StreamSlots {
     ///
     /// # Errors
     /// Fails if the sandbox has the maximum number of open connections.
-    pub(crate) fn take_port(&self, sandbox: &SandboxId, key: Option<&str>) -> Result<StreamSlot, Problem> {
+    pub(crate) fn take_port(
+        &self,
+        sandbox: &SandboxId,
+        opener: Option<&Caller>,
+    ) -> Result<StreamSlot, Problem> {
         let mut slot = self.take_for(&format!("{PORT_OF}{sandbox}"), self.max)?;
-        let opened_by = key.map(|key| self.take_for(&format!("{PORTS_OF}{key}"), usize::MAX));
-        slot.opened_by = opened_by.transpose()?.map(Box::new);
+        if let Some(opener) = opener {
+            slot.opened_by = Some(Box::new(self.take_for(&format!("{PORTS_OF}{}", opener.key), usize::MAX)?));
+            check(opener)?;
+        }
         Ok(slot)
     }
 
@@ -121,6 +128,10 @@ impl StreamSlots {
             return body;
         }
         match self.take_for(&format!("{BODIES_OF}{}", caller.key), usize::MAX) {
+            Ok(_) if check(caller).is_err() => {
+                let ended = io::Error::new(io::ErrorKind::PermissionDenied, ENDED);
+                Body::from_stream(futures::stream::iter([io::Result::<Bytes>::Err(ended)]))
+            }
             Ok(mut slot) => {
                 slot.session = caller.session.clone();
                 Body::from_stream(slot.break_off(body.into_data_stream().map_err(io::Error::other)))
@@ -152,6 +163,18 @@ impl StreamSlots {
         let (key, end) = (key.to_owned(), of_key.end.clone());
         Ok(StreamSlot { slots: self.clone(), key, end, session: None, opened_by: None })
     }
+}
+
+/// Checks that the caller's key has not ended since it was authenticated: what is opened before is ended with the key, and this is what is
+/// opened after. So it has to be called once the stream is counted.
+///
+/// # Errors
+/// Fails if it has.
+fn check(caller: &Caller) -> Result<(), Problem> {
+    if caller.has_ended() && !ServiceWall::RevokedStreams.is_down() {
+        return Err(Problem::new(Code::Unauthenticated, ENDED));
+    }
+    Ok(())
 }
 
 impl StreamSlot {
@@ -355,14 +378,35 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn keys_that_end_after_they_were_read_open_nothing() {
+        let slots = StreamSlots::new(1, CancellationToken::new());
+        let ends = belljar_keeper::KeyEnds::default();
+        let caller =
+            || Caller { key: "a".to_owned(), validity: ends.now(), ..Caller::operator("test", "request") };
+        let before = caller();
+        ends.add("a");
+        slots.end("a");
+        let port = SandboxId::from_entropy([1; 20]);
+        let mut body = slots.bind(&before, Body::from("small")).into_data_stream();
+        assert!(body.next().await.unwrap().unwrap_err().to_string().contains("revoked"));
+        let refused = [slots.take(&before), slots.take_port(&port, Some(&before))];
+        for refused in refused {
+            assert_eq!(refused.err().unwrap().code(), Code::Unauthenticated);
+        }
+        assert!(slots.keys().is_empty());
+        let _streams = [slots.take(&caller()).unwrap(), slots.take_port(&port, Some(&caller())).unwrap()];
+    }
+
+    #[tokio::test]
     async fn connections_to_ports_end_with_their_key() {
         let stopping = CancellationToken::new();
         let slots = StreamSlots::new(1, stopping.clone());
         let [one, two] = [1, 2].map(|byte| SandboxId::from_entropy([byte; 20]));
-        let first = slots.take_port(&one, Some("a")).unwrap();
+        let caller = |key: &str| Caller { key: key.to_owned(), ..Caller::operator("test", "request") };
+        let first = slots.take_port(&one, Some(&caller("a"))).unwrap();
         assert!(slots.take_port(&one, None).is_err(), "they count for the sandbox");
         let (second, public) = (
-            slots.take_port(&two, Some("b")).unwrap(),
+            slots.take_port(&two, Some(&caller("b"))).unwrap(),
             slots.take_port(&SandboxId::from_entropy([3; 20]), None).unwrap(),
         );
         assert_eq!(slots.keys().into_iter().collect::<Vec<_>>(), ["a", "b"]);

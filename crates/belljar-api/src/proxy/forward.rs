@@ -46,7 +46,7 @@ pub(super) async fn forward(
     target: Target,
     mut request: Request,
 ) -> Result<Response, Problem> {
-    let slot = shared.streams.take_port(entered.id(), entered.key())?;
+    let slot = shared.streams.take_port(entered.id(), entered.opener())?;
     let upgraded = request.extensions_mut().remove::<OnUpgrade>();
     let mut request = to_inner_request(shared, &target, request)?;
     if let Some(host) = entered.masked_host(target.port) {

@@ -9,7 +9,7 @@ use belljar_engine::{Engines, Offer};
 use belljar_engine::{StoredOutput, v1};
 use belljar_keeper::{
     Caller, Command, CreateSandbox, ExecRequest, ExecResult, Keeper, KeeperConfig, Labels, Lifetime,
-    OnShutdown, PortSettings, Quotas, SandboxInfo,
+    OnShutdown, PortSettings, Quotas, SandboxInfo, Validity,
 };
 use belljar_local::{LocalConfig, LocalEngine, LocalKind};
 use belljar_model::{Approval, Role, SpecFile, StreamOutput};
@@ -113,6 +113,7 @@ pub(crate) fn user(name: &str) -> Caller {
         approval: Approval::Never,
         only: None,
         session: None,
+        validity: Validity::default(),
         client: "test".to_owned(),
         request_id: "request".to_owned(),
     }

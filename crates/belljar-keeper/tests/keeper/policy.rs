@@ -89,6 +89,8 @@ pub(crate) async fn tokens_open_one_sandbox_only(fixture: Fixture) {
     // Revoking the key revokes the tokens that it issued.
     fixture.keeper.revoke_key(&operator, &owner.key).await.unwrap();
     assert_eq!(fixture.keeper.authenticate(&token, "c", "r").await.unwrap_err(), Denied::Revoked);
+    // Also for whoever was authenticated before, and opens something now.
+    assert!(owner.has_ended() && holder.has_ended() && !operator.has_ended());
 }
 
 pub(crate) async fn access_tokens_act_as_the_key_that_asked(fixture: Fixture) {

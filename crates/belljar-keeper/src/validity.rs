@@ -1,0 +1,81 @@
+//! What a caller knows of its key since it was read: a key that ends meanwhile ends what the caller opens later, too.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+/// Number of ends that are kept. Callers that were authenticated before all of them count as ended, and authenticate again.
+const MAX_ENDS: usize = 4096;
+
+/// Keys that this server has revoked, or that may do less since, in their order.
+#[derive(Debug, Clone, Default)]
+pub struct KeyEnds(Arc<Mutex<Ends>>);
+
+#[derive(Debug, Default)]
+struct Ends {
+    /// Number of ends before those that are kept.
+    before: u64,
+    last: VecDeque<String>,
+}
+
+/// The moment at which a key was read. The default is that of what has no key, and never ends.
+#[derive(Debug, Clone, Default)]
+pub struct Validity {
+    ends: KeyEnds,
+    since: u64,
+}
+
+impl KeyEnds {
+    /// Returns the present moment. It has to be taken before the key is read.
+    #[must_use]
+    pub fn now(&self) -> Validity {
+        let ends = self.0.lock();
+        let since = ends.before.saturating_add(ends.last.len() as u64);
+        drop(ends);
+        Validity { ends: self.clone(), since }
+    }
+
+    /// Adds the end of a key.
+    pub fn add(&self, key: &str) {
+        let mut ends = self.0.lock();
+        if ends.last.len() == MAX_ENDS {
+            ends.last.pop_front();
+            ends.before = ends.before.saturating_add(1);
+        }
+        ends.last.push_back(key.to_owned());
+    }
+}
+
+impl Validity {
+    /// Reports whether this server has revoked the key since, or lowered what it may do.
+    #[must_use]
+    pub fn has_ended(&self, key: &str) -> bool {
+        let ends = self.ends.0.lock();
+        let Some(seen) = self.since.checked_sub(ends.before) else { return true };
+        let seen = usize::try_from(seen).unwrap_or(usize::MAX);
+        ends.last.iter().skip(seen).any(|ended| ended == key)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_end_for_those_who_read_them_before() {
+        let ends = KeyEnds::default();
+        let before = ends.now();
+        ends.add("a");
+        let after = ends.now();
+        assert!(before.has_ended("a") && !before.has_ended("b"));
+        assert!(!after.has_ended("a") && !Validity::default().has_ended("a"));
+        // What is not kept any more may have been any key.
+        for _ in 0..MAX_ENDS {
+            ends.add("c");
+        }
+        assert!(before.has_ended("b") && !after.has_ended("b") && !ends.now().has_ended("c"));
+        ends.add("c");
+        assert!(after.has_ended("b"));
+    }
+}
