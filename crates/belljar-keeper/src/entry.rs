@@ -38,6 +38,9 @@ const MAX_IN_FLIGHT: usize = 64;
 /// Interval at which a time limit looks whether the sandbox is paused.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
+/// Maximum number of commands in the background that are watched until they end, at a time: each takes a call of the connection to the guest.
+const MAX_WATCHED_EXITS: usize = 64;
+
 /// A sandbox that is not gone.
 pub(crate) struct Entry {
     pub(crate) id: SandboxId,
@@ -60,6 +63,8 @@ pub(crate) struct Entry {
     log: Mutex<Log>,
     /// Number of the log's last entry; `u64::MAX` once the sandbox is gone.
     logged: watch::Sender<u64>,
+    /// Permits for watching commands in the background until they end.
+    pub(crate) watched_exits: Semaphore,
     events: Arc<Events>,
     /// Held while it is frozen for a call of its code. Calls of several contexts wait one after the other.
     pub(crate) holding: Arc<tokio::sync::Mutex<()>>,
@@ -135,6 +140,7 @@ impl Entry {
             answers: Arc::default(),
             log: Mutex::new(Log::default()),
             logged: watch::Sender::new(0),
+            watched_exits: Semaphore::new(MAX_WATCHED_EXITS),
             events: Arc::clone(events),
             holding: Arc::default(),
             last_output: Mutex::default(),

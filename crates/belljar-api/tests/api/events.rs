@@ -9,6 +9,7 @@ use crate::fixture::{Fixture, cases, sandbox, sh};
 
 cases![
     events_are_streamed_as_they_happen,
+    ends_that_nobody_waits_for_are_events,
     stream_resumes_after_an_id,
     id_of_an_earlier_start_returns_retained_events,
     events_are_visible_to_their_tenant_and_admins,
@@ -66,6 +67,24 @@ async fn events_are_streamed_as_they_happen(fixture: Fixture) {
     for kind in expected {
         let event = events.next().await.unwrap().1;
         assert_eq!((&event["kind"], &event["sandbox"]), (&json!(kind), &json!(id)), "{event}");
+    }
+}
+
+async fn ends_that_nobody_waits_for_are_events(fixture: Fixture) {
+    let user = fixture.user().await;
+    let id = sandbox(&user).await;
+    let mut events = follow(&user, "?kind=process.exited").await;
+    let path = format!("/v1/sandboxes/{id}/processes");
+    for (line, signal, expected) in
+        [("exit 3", None, "exit code 3"), ("exec sleep 1000", Some(9), "killed by signal 9")]
+    {
+        let started = user.post(&path, &json!({"argv": ["sh", "-c", line]})).await.json();
+        if let Some(signal) = signal {
+            let path = format!("{path}/{}/signal", started["process"]);
+            assert!(user.post(&path, &json!({"signal": signal})).await.status.is_success());
+        }
+        let exited = events.next().await.unwrap().1;
+        assert_eq!((&exited["process"], &exited["detail"]), (&started["process"], &json!(expected)));
     }
 }
 

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use belljar_engine::{ErrorCode, GuestError, ProcessEvent, Sandbox, Usage, judge};
+use belljar_engine::{GuestError, Sandbox, Usage, judge};
 use belljar_model::{ApprovalState, Role, SandboxState};
 use belljar_store::{ApprovalRow, Covered, ServiceWall, Store, max_pending_of_one};
 use jiff::Timestamp;
@@ -27,6 +27,7 @@ use tokio::sync::oneshot;
 use crate::action::{APPROVAL_CANCEL, APPROVAL_EXPIRE, APPROVAL_REQUEST, EXEC_START};
 use crate::approval::{ApprovalRequest, ApprovalScreening, CallingCode, MAX_APPROVAL_BYTES, policy_digest};
 use crate::audit::{AuditEvent, CODE_DIGEST, POLICY_DIGEST};
+use crate::background::wait_for_exit;
 use crate::caller::Caller;
 use crate::create::fill_random;
 use crate::entry::Entry;
@@ -145,9 +146,6 @@ impl Permit {
 /// Outcome of a process of which nobody knows more than that it has ended.
 const EXITED: &str = "exited";
 
-/// Offset in the output of a process behind all that it may write, for those who wait for its end alone.
-const BEHIND_ALL_OUTPUT: u64 = u64::MAX >> 1;
-
 /// Returns the processes that the guest has started and that run, once it says so.
 async fn running(sandbox: &Sandbox) -> Vec<u64> {
     loop {
@@ -160,25 +158,9 @@ async fn running(sandbox: &Sandbox) -> Vec<u64> {
 
 /// Waits until a process has exited, and returns how.
 async fn exit(sandbox: &Sandbox, process: u64) -> String {
-    loop {
-        let watching = async {
-            let mut execution = sandbox.guest().attach(process, [BEHIND_ALL_OUTPUT; 3]).await?;
-            while let Some(event) = execution.next().await? {
-                if let ProcessEvent::Exited(exited) = event {
-                    let nothing = Usage::default();
-                    return Ok(Some(judge(&exited, &nothing, &nothing).outcome.as_str().to_owned()));
-                }
-            }
-            Ok::<_, GuestError>(None)
-        };
-        match watching.await {
-            Ok(Some(outcome)) => return outcome,
-            // So many have ended since that the guest has forgotten it.
-            Err(error) if error.is(ErrorCode::NotFound) => return EXITED.to_owned(),
-            // The connection broke, or the sandbox is paused.
-            Ok(None) | Err(_) => tokio::time::sleep(POLL_INTERVAL).await,
-        }
-    }
+    let nothing = Usage::default();
+    let exited = wait_for_exit(sandbox, process).await;
+    exited.map_or(EXITED, |exited| judge(&exited, &nothing, &nothing).outcome.as_str()).to_owned()
 }
 
 impl Drop for Permit {
