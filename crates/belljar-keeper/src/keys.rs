@@ -130,6 +130,18 @@ impl Keys {
         self.cache.lock()
     }
 
+    /// Forgets the row of a key.
+    fn forget(&self, id: &str) {
+        self.cache().retain(|_, seen| seen.row.id != id);
+    }
+
+    /// Adds the end of a key, and forgets its row, as one step: who sees the end must not find the row from before it.
+    fn end(&self, id: &str) {
+        let mut cache = self.cache();
+        self.ends.add(id);
+        cache.retain(|_, seen| seen.row.id != id);
+    }
+
     /// Takes the uses that have not been written yet.
     fn take_touched(&self) -> Vec<(String, Timestamp)> {
         let mut touched = self.touched.lock();
@@ -431,7 +443,7 @@ impl Keeper {
             {
                 keeper.end_key(&id);
             }
-            keeper.inner.keys.cache().retain(|_, seen| seen.row.id != id);
+            keeper.inner.keys.forget(&id);
             keeper.audit(&caller, KEY_UPDATE, None, &changed, details).await?;
             let row = changed?;
             keeper.look_for_tenants().await?;
@@ -502,10 +514,10 @@ impl Keeper {
                 }
                 Err(error) => Err(error.into()),
             };
+            keeper.inner.keys.forget(&id);
             if revoked.is_ok() {
                 keeper.end_key(&id);
             }
-            keeper.inner.keys.cache().retain(|_, seen| seen.row.id != id);
             keeper
                 .audit(&caller, KEY_REVOKE, None, &revoked, vec![("key", id.chars().take(64).collect())])
                 .await?;
@@ -517,7 +529,7 @@ impl Keeper {
 
     /// Ends what goes on for a key that is not valid any more, or may do less.
     fn end_key(&self, id: &str) {
-        self.inner.keys.ends.add(id);
+        self.inner.keys.end(id);
         // There may be no subscribers.
         let _ = self.inner.keys.revoked.send(id.to_owned());
         if !ServiceWall::RevokedCalls.is_down() {
