@@ -43,8 +43,9 @@ const CAPABILITIES: [&str; 3] = ["CAP_KILL", "CAP_SETGID", "CAP_SETUID"];
 const CAP_KILL: u64 = 1 << 5;
 
 /// Memory of the sentry's and the gofer's own for which the limit of a sandbox's control group has room, in bytes. A sentry that runs
-/// Python takes 27 MiB, and one with 100 processes 20 MiB more; what user code allocates while the guest does not look comes on top.
-pub(crate) const SENTRY_BYTES: u64 = 96 << 20;
+/// Python takes 27 MiB, and one with 100 processes 20 MiB more; what user code allocates while the guest does not look comes on top: a
+/// program can fill 100 MiB in the 20 ms between two looks, and on a busy machine the next look is late.
+pub(crate) const SENTRY_BYTES: u64 = 256 << 20;
 
 /// Threads of the sentry's and the gofer's own.
 const SENTRY_PIDS: u32 = 256;
