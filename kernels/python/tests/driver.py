@@ -2,6 +2,7 @@
 
 import atexit
 import base64
+import contextlib
 import json
 import os
 import pathlib
@@ -105,6 +106,8 @@ class Kernel:
             pass_fds=high,
             cwd=self.home,
             env=environment,
+            # As the guest does, so that all that it has started ends with it.
+            start_new_session=True,
         )
         for fd in (out_write, err_write, source, *high):
             os.close(fd)
@@ -126,6 +129,8 @@ class Kernel:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
         for fd in self._pipes:
             os.close(fd)
         self._pipes = {}
