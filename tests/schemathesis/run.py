@@ -167,7 +167,7 @@ class Tenant:
                 requests.delete(f"{self.url}/v1/templates/{template['id']}", headers=self.headers, timeout=60)
 
 
-# The checks of every run; the last three are in `hooks.py`.
+# The checks of every run; the last three, and those of sequences, are in `hooks.py`.
 CHECKS = (
     "not_a_server_error",
     "status_code_conformance",
@@ -182,7 +182,7 @@ CHECKS = (
     "foreign_is_as_missing",
     "problems_are_problems",
 )
-STATEFUL_CHECKS = ("use_after_free",)
+STATEFUL_CHECKS = ("removed_is_gone",)
 # Phases with their share of the time: independent requests, and then sequences of dependent ones.
 PHASES = (("examples,coverage,fuzzing", 0.7), ("stateful", 0.3))
 
