@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use belljar_engine::{ErrorCode, Execution, GuestError, ProcessEvent, Sandbox, v1};
+use belljar_engine::{Execution, GuestError, ProcessEvent, Sandbox, v1};
 use belljar_model::OutputSize;
 use tokio::sync::oneshot;
 use tokio::sync::oneshot::error::TryRecvError;
@@ -36,51 +36,6 @@ const FINAL_OUTPUT_PROCESSES: usize = 16;
 
 /// Number of bytes read of each stream of the last one.
 const FINAL_OUTPUT_BYTES: u64 = 2048;
-
-/// Time after which a guest is asked again that has not answered.
-const ASK_AGAIN_AFTER: Duration = Duration::from_secs(1);
-
-/// Offset in the output of a process behind all that it may write, for those who wait for its end alone.
-const BEHIND_ALL_OUTPUT: u64 = u64::MAX >> 1;
-
-/// Waits until a process has exited, and returns how; `None` if so many have exited since that the guest has forgotten it.
-pub(crate) async fn wait_for_exit(sandbox: &Sandbox, process: u64) -> Option<v1::Exited> {
-    loop {
-        let watching = async {
-            let mut execution = sandbox.guest().attach(process, [BEHIND_ALL_OUTPUT; 3]).await?;
-            while let Some(event) = execution.next().await? {
-                if let ProcessEvent::Exited(exited) = event {
-                    return Ok(Some(exited));
-                }
-            }
-            Ok::<_, GuestError>(None)
-        };
-        match watching.await {
-            Ok(Some(exited)) => return Some(exited),
-            Err(error) if error.is(ErrorCode::NotFound) => return None,
-            // The connection broke, or the sandbox is paused.
-            Ok(None) | Err(_) => tokio::time::sleep(ASK_AGAIN_AFTER).await,
-        }
-    }
-}
-
-/// Logs the end of a command in the background, which nobody may look at. Of more commands than are watched at a time, when one of those has
-/// ended.
-fn watch_exit(entered: &Entered, process: u64) {
-    let (entry, sandbox) = (Arc::clone(&entered.entry), Arc::clone(entered.sandbox()));
-    tokio::spawn(async move {
-        let exiting = async {
-            let _watched = entry.watched_exits.acquire().await;
-            if let Some(exited) = wait_for_exit(&sandbox, process).await {
-                entry.note_exit(process, &exited);
-            }
-        };
-        tokio::select! {
-            () = exiting => {}
-            _ = sandbox.wait_ended() => {}
-        }
-    });
-}
 
 impl Keeper {
     /// Starts a command in the background, once it is approved if it needs that. The guest keeps its output, which can be read by offset. When
@@ -131,7 +86,7 @@ impl Keeper {
         running.is_over = gone.try_recv() == Err(TryRecvError::Empty);
         entered.entry.note("exec", Some(running.id), "in the background");
         entered.entry.live().has_background = true;
-        watch_exit(&entered, running.id);
+        entered.entry.watch_exit(entered.sandbox(), running.id);
         Ok(Started { process: running.id, pid: running.execution.pid })
     }
 

@@ -1,5 +1,6 @@
 //! Creation of sandboxes.
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -52,6 +53,9 @@ pub struct Created {
     pub existing: bool,
 }
 
+/// What is told that a sandbox is accepted: checked, within its quotas, and recorded.
+pub(crate) type Accepted = dyn Fn(&Entry) + Send + Sync;
+
 /// Checked properties of a sandbox to be created.
 pub(crate) struct LaunchPlan {
     pub(crate) spec: SandboxSpec,
@@ -71,14 +75,25 @@ impl Keeper {
     /// # Errors
     /// See [`KeeperError`]. After an error nothing of the sandbox is left, and its name is free.
     pub async fn create(&self, caller: &Caller, request: CreateSandbox) -> Result<Created> {
+        self.creating(caller, request, Box::new(|_| {})).await
+    }
+
+    /// Creates a sandbox, and reports once that it is accepted, unless it runs at once. Boxed: a caller's own future would become as large as
+    /// all that a creation keeps.
+    pub(crate) fn creating(
+        &self,
+        caller: &Caller,
+        request: CreateSandbox,
+        accepted: Box<Accepted>,
+    ) -> Pin<Box<dyn Future<Output = Result<Created>> + Send + '_>> {
         let (keeper, caller) = (self.clone(), caller.clone());
-        run_detached(&self.inner.tasks, async move { keeper.create_audited(&caller, request, false).await })
-            .await
+        let creating = async move { keeper.create_audited(&caller, request, false, &accepted).await };
+        Box::pin(run_detached(&self.inner.tasks, creating))
     }
 
     /// Creates a sandbox in which a template is built. It ends with this server.
     pub(crate) async fn create_for_build(&self, caller: &Caller, request: CreateSandbox) -> Result<Created> {
-        self.create_audited(caller, request, true).await
+        self.create_audited(caller, request, true, &|_| {}).await
     }
 
     async fn create_audited(
@@ -86,9 +101,10 @@ impl Keeper {
         caller: &Caller,
         request: CreateSandbox,
         for_build: bool,
+        accepted: &Accepted,
     ) -> Result<Created> {
         self.check_reserve("make a sandbox").await?;
-        let creating = self.create_once(caller, request, for_build);
+        let creating = self.create_once(caller, request, for_build, accepted);
         let outcome = creating.instrument(step!("keeper.create")).await;
         let (sandbox, details) = match &outcome {
             Ok(created) if created.existing => return outcome,
@@ -103,7 +119,13 @@ impl Keeper {
         outcome
     }
 
-    async fn create_once(&self, caller: &Caller, request: CreateSandbox, for_build: bool) -> Result<Created> {
+    async fn create_once(
+        &self,
+        caller: &Caller,
+        request: CreateSandbox,
+        for_build: bool,
+        accepted: &Accepted,
+    ) -> Result<Created> {
         self.require(caller, SANDBOX_CREATE)?;
         if !caller.approval.is_never() && !request.files.is_empty() {
             let reason = "calls with this key wait for approval, and files of a new sandbox cannot; write them in a call".to_owned();
@@ -137,7 +159,7 @@ impl Keeper {
             }
         }
         let plan = LaunchPlan { for_build, ..self.plan_launch(caller, request).await? };
-        let entry = self.create_from_plan(caller, plan).await?;
+        let entry = self.create_from_plan(caller, plan, accepted).await?;
         if let Some(claim) = claim {
             claim.finish(entry.id.as_str().as_bytes()).await?;
         }
@@ -319,18 +341,23 @@ impl Keeper {
     }
 
     /// Creates a sandbox from a plan. It counts in quotas from before it exists until nothing of it is left.
-    pub(crate) async fn create_from_plan(&self, caller: &Caller, plan: LaunchPlan) -> Result<Arc<Entry>> {
-        self.start_plan(caller, plan).await.map_err(|error| error.for_caller(caller))
+    pub(crate) async fn create_from_plan(
+        &self,
+        caller: &Caller,
+        plan: LaunchPlan,
+        accepted: &Accepted,
+    ) -> Result<Arc<Entry>> {
+        self.start_plan(caller, plan, accepted).await.map_err(|error| error.for_caller(caller))
     }
 
-    async fn start_plan(&self, caller: &Caller, plan: LaunchPlan) -> Result<Arc<Entry>> {
+    async fn start_plan(&self, caller: &Caller, plan: LaunchPlan, accepted: &Accepted) -> Result<Arc<Entry>> {
         let begin = Instant::now();
         let volumes = self.hold_volumes(caller, &plan.spec).await?;
         let share = self.inner.ledger.reserve(caller, &plan.spec)?;
         self.admit_start(caller).await?;
         let entry = match self.take_pooled(caller, &plan, begin).await? {
             Some(entry) => entry,
-            None => self.launch(caller, &plan, begin).await?,
+            None => self.launch(caller, &plan, begin, accepted).await?,
         };
         self.inner.keep_share(&entry.id, share);
         entry.keep_volumes(volumes);
@@ -401,8 +428,14 @@ impl Keeper {
         Ok(entry)
     }
 
-    /// Launches a new sandbox.
-    async fn launch(&self, caller: &Caller, plan: &LaunchPlan, begin: Instant) -> Result<Arc<Entry>> {
+    /// Launches a new sandbox, which is reported once it is recorded.
+    async fn launch(
+        &self,
+        caller: &Caller,
+        plan: &LaunchPlan,
+        begin: Instant,
+        accepted: &Accepted,
+    ) -> Result<Arc<Entry>> {
         let passing = self.inner.gate.acquire(&caller.key).instrument(step!("keeper.wait_for_turn"));
         let permit = passing.await.map_err(|full| KeeperError::Full {
             what: format!("{} sandboxes are already waiting to be started", full.waiting),
@@ -415,6 +448,7 @@ impl Keeper {
         let entry = Entry::new(row, spec, settings, None, &self.inner.events);
         let step = entry.step.lock().await;
         self.put(&entry);
+        accepted(&entry);
         // The guest needs no environment: each execution brings its own.
         let mut bare = SandboxSpec { env: Vec::new(), ..plan.spec.clone() };
         let lifetime = &plan.lifetime;
@@ -436,15 +470,14 @@ impl Keeper {
             }
             Err(error) => Err(error),
         };
-        drop(step);
-        match made {
-            Ok(()) => Ok(entry),
-            Err(error) => {
-                let reason = format!("it could not be made: {}", crate::error::chain(&error));
-                self.end(&entry, &reason).await?;
-                Err(error)
-            }
+        if let Err(error) = made {
+            // Whoever waits for it finds it gone.
+            let reason = format!("it could not be made: {}", crate::error::chain(&error));
+            self.end_in_step(&entry, None, &reason).await?;
+            return Err(error);
         }
+        drop(step);
+        Ok(entry)
     }
 
     /// Fills a launched sandbox with its files, and marks it as running.

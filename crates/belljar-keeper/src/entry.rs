@@ -15,6 +15,7 @@ use tokio::sync::{Notify, Semaphore, watch};
 use crate::code_step::CALL_PREFIX;
 use crate::error::KeeperError;
 use crate::events::{Event, Events};
+use crate::exits::{running, wait_for_exit};
 use crate::info::{LogEntry, SandboxInfo};
 use crate::request::{Settings, TimeoutAction};
 use crate::volumes::Hold;
@@ -64,7 +65,7 @@ pub(crate) struct Entry {
     /// Number of the log's last entry; `u64::MAX` once the sandbox is gone.
     logged: watch::Sender<u64>,
     /// Permits for watching commands in the background until they end.
-    pub(crate) watched_exits: Semaphore,
+    watched_exits: Semaphore,
     events: Arc<Events>,
     /// Held while it is frozen for a call of its code. Calls of several contexts wait one after the other.
     pub(crate) holding: Arc<tokio::sync::Mutex<()>>,
@@ -92,6 +93,8 @@ pub(crate) struct Live {
     pub(crate) approved_calls: u32,
     /// Whether a background command was started, whose output is collected before the sandbox is stopped.
     pub(crate) has_background: bool,
+    /// Whether commands may go on that an earlier server has started, and that nobody watches.
+    pub(crate) has_unwatched: bool,
     /// By the id of a context whose interpreter was lost in an execution: the interpreter's generation, and the reason as judged.
     pub(crate) lost: HashMap<String, (u32, String)>,
 }
@@ -132,6 +135,7 @@ impl Entry {
                 last_used: now,
                 approved_calls: 0,
                 has_background: false,
+                has_unwatched: false,
                 lost: HashMap::new(),
             }),
             warm: Arc::default(),
@@ -278,6 +282,38 @@ impl Entry {
         };
         if !is_logged {
             self.note(EXITED, Some(process), detail);
+        }
+    }
+
+    /// Logs the end of a command in the background, which nobody may look at. Of more commands than are watched at a time, when one of those has
+    /// ended.
+    pub(crate) fn watch_exit(self: &Arc<Self>, sandbox: &Arc<Sandbox>, process: u64) {
+        let (entry, sandbox) = (Arc::clone(self), Arc::clone(sandbox));
+        tokio::spawn(async move {
+            let exiting = async {
+                let _watched = entry.watched_exits.acquire().await;
+                if let Some(exited) = wait_for_exit(&sandbox, process).await {
+                    entry.note_exit(process, &exited);
+                }
+            };
+            tokio::select! {
+                () = exiting => {}
+                _ = sandbox.wait_ended() => {}
+            }
+        });
+    }
+
+    /// Watches the commands that an earlier server has started and that go on, as that server did, if the guest answers.
+    pub(crate) async fn watch_running(self: &Arc<Self>) {
+        let (sandbox, most) = {
+            let live = self.live();
+            (live.sandbox.clone(), live.spec.limits.pids.get())
+        };
+        let Some(sandbox) = sandbox else { return };
+        let Some(running) = running(&sandbox, most).await else { return };
+        if std::mem::take(&mut self.live().has_unwatched) {
+            self.live().has_background |= !running.is_empty();
+            running.into_iter().for_each(|process| self.watch_exit(&sandbox, process));
         }
     }
 

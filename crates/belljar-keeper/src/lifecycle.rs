@@ -50,6 +50,16 @@ impl Keeper {
         // Taken before the lock, so that operations in flight are ended now and do not hold the lock for longer.
         let sandbox = entry.live().sandbox.clone();
         let _step = entry.step.lock().await;
+        self.end_in_step(entry, sandbox, reason).await
+    }
+
+    /// Stops a sandbox, for a caller who holds its lock.
+    pub(crate) async fn end_in_step(
+        &self,
+        entry: &Arc<Entry>,
+        sandbox: Option<Arc<Sandbox>>,
+        reason: &str,
+    ) -> Result<()> {
         if entry.state() == SandboxState::Gone {
             return Ok(());
         }
@@ -236,6 +246,9 @@ impl Keeper {
         self.write_running(entry, |row| row.deadline_at = after(left)).await?;
         self.set_deadlines(entry, &sandbox).await?;
         sandbox.thaw().instrument(step!("engine.thaw")).await?;
+        if entry.live().has_unwatched {
+            entry.watch_running().await;
+        }
         entry.live().last_used = Instant::now();
         entry.note("resumed", None, "");
         entry.changed.notify_one();

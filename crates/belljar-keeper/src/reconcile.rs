@@ -17,6 +17,7 @@ use std::time::Duration;
 use belljar_engine::{Engine, EngineError, Engines, Sandbox, Survivor};
 use belljar_model::{LimitsChange, LimitsGrade, NetworkMode, SandboxId, SandboxSpec, SandboxState};
 use belljar_store::{AuditFilter, AuditLog, PortRow, PortVisibility, SandboxRow, Store};
+use futures::StreamExt as _;
 use jiff::Timestamp;
 use parking_lot::{Mutex, RwLock};
 use tokio::task::JoinSet;
@@ -35,6 +36,7 @@ use crate::denials::Denials;
 use crate::entry::{Entry, until};
 use crate::error::KeeperError;
 use crate::events::Events;
+use crate::exits::ASK_AGAIN_AFTER;
 use crate::exports::Exports;
 use crate::fair::Crowds;
 use crate::gate::Gate;
@@ -58,6 +60,9 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Interval of removing old records and counting processor time.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Maximum number of guests that are asked at a time which commands go on in their sandboxes.
+const MAX_ASKED: usize = 8;
 
 /// What happens to the sandboxes on shutdown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -206,6 +211,7 @@ impl Keeper {
         }
         let unknown = survivors.into_values().filter(|(_, survivor)| survivor.ended.is_none());
         futures::future::join_all(unknown.map(remove_unknown)).await;
+        tokio::spawn(watch_commands(self.entries()));
         self.resolve_claims().await
     }
 
@@ -229,6 +235,7 @@ impl Keeper {
                 let share = self.inner.ledger.adopt(&entry.key, &entry.tenant, &spec);
                 self.inner.keep_share(&entry.id, share);
                 self.hold_volumes_of(&entry);
+                entry.live().has_unwatched = true;
                 for port in ports {
                     entry.live().ports.insert(port.port, port.visibility == PortVisibility::Public);
                 }
@@ -415,6 +422,19 @@ struct Found {
 
 /// A surviving sandbox and its engine.
 type EngineSurvivor = (Arc<dyn Engine>, Survivor);
+
+/// Watches the commands that go on in sandboxes which this server has taken over. A paused one is asked when it is resumed.
+async fn watch_commands(mut adopted: Vec<Arc<Entry>>) {
+    loop {
+        adopted.retain(|entry| entry.state() == SandboxState::Running && entry.live().has_unwatched);
+        if adopted.is_empty() {
+            return;
+        }
+        let asking = futures::stream::iter(&adopted);
+        asking.for_each_concurrent(MAX_ASKED, async |entry| entry.watch_running().await).await;
+        tokio::time::sleep(ASK_AGAIN_AFTER).await;
+    }
+}
 
 async fn remove_unknown((engine, survivor): EngineSurvivor) {
     let id = survivor.id;

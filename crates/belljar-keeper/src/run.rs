@@ -200,6 +200,14 @@ impl<E> Reporter<E> {
         }
     }
 
+    /// Reports the only event of a run.
+    pub(crate) fn progress(&self, event: E) {
+        if let Some(events) = &self.0 {
+            // There is room, unless the reader is gone.
+            let _ = events.try_send(Reported::Progress(event));
+        }
+    }
+
     /// Reports an event, when the reader has room for it.
     pub(crate) async fn send(&self, event: E) {
         if let Some(events) = &self.0 {

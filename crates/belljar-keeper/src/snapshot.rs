@@ -244,7 +244,8 @@ impl Keeper {
 
     /// Creates one fork, and records it in the audit log before it is reported.
     async fn copy(&self, caller: &Caller, entered: &Entered, source: &ForkSource) -> Result<SandboxInfo> {
-        let made = self.create_from_plan(caller, source.plan_launch()).await.map(|entry| entry.info());
+        let made = self.create_from_plan(caller, source.plan_launch(), &|_| {}).await;
+        let made = made.map(|entry| entry.info());
         let mut details = Vec::new();
         if let Ok(info) = &made {
             details.push(("copy", info.id.to_string()));

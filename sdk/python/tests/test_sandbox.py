@@ -59,6 +59,13 @@ async def test_create_with_everything(api: Any) -> None:
         assert await sbx.files.read("hello.txt") == "hello" and await sbx.files.read("sub/b.bin", "bytes") == b"\xff"
 
 
+async def test_create_without_waiting(api: Any, real: None) -> None:
+    async with await api.Sandbox.create(wait=False) as sbx:
+        assert sbx.info.state in ("creating", "running")
+        assert (await sbx.commands.run("echo ready")).stdout == "ready\n"
+        assert (await sbx.get_info()).state == "running"
+
+
 async def test_context_manager(api: Any) -> None:
     async with await api.Sandbox.create() as sbx:
         inside = sbx.sandbox_id

@@ -16,6 +16,13 @@ live("a sandbox is made, used and ended", async () => {
   await assert.rejects(sandbox.commands.run("true"), SandboxGoneError);
 });
 
+live("a sandbox that is being created is used", async () => {
+  await using sandbox = await create({ wait: false });
+  assert.match((await sandbox.getInfo()).state, /^(creating|running)$/);
+  assert.equal((await sandbox.commands.run("echo ready")).stdout, "ready\n");
+  assert.equal((await sandbox.getInfo()).state, "running");
+});
+
 live("a sandbox ends with its block", async () => {
   let id: string;
   {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
-use belljar_keeper::{ListSandboxes, Part, SandboxInfo};
+use belljar_keeper::{KeeperError, ListSandboxes, Part, RunEvent, SandboxInfo};
 use belljar_model::{NetworkEvent, NetworkRecord, SandboxState};
 use futures::StreamExt as _;
 use http::StatusCode;
@@ -35,19 +35,48 @@ fn answer(shared: &Shared, info: SandboxInfo) -> axum::Json<SandboxBody> {
     axum::Json(to_body(shared, info))
 }
 
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct CreateQuery {
+    /// Whether to wait until it runs; yes, if not given. With `false` the answer is `202` as soon as the sandbox is accepted.
+    wait: Option<bool>,
+}
+
 /// Creates a sandbox.
+///
+/// With `wait=false` the answer comes as soon as the sandbox is accepted, which then has the state `creating`: requests for it wait until it
+/// runs, and the event `sandbox.created` or `sandbox.gone` tells how it went. A sandbox that runs at once is answered as without.
 #[utoipa::path(post, path = "/v1/sandboxes", tag = "sandboxes", request_body = CreateSandboxBody,
-    params(("Idempotency-Key" = Option<String>, Header, description = "Idempotency key, with which a repeated request is performed only once: 1 to 255 of `[A-Za-z0-9_.:-]`.")),
+    params(CreateQuery,
+        ("Idempotency-Key" = Option<String>, Header, description = "Idempotency key, with which a repeated request is performed only once: 1 to 255 of `[A-Za-z0-9_.:-]`.")),
     responses(
         (status = 201, description = "The created sandbox.", body = SandboxBody),
+        (status = 202, description = "The sandbox, which is accepted and not created yet.", body = SandboxBody),
         (status = 200, description = "The existing sandbox.", body = SandboxBody)))]
 pub(super) async fn create(
     State(shared): State<Shared>,
     Auth(caller): Auth,
+    Query(query): Query<CreateQuery>,
     body: IdempotentJson<CreateSandboxBody>,
 ) -> Result<Response, Problem> {
     let request = body.value.into_request(body.idempotency, shared.keeper.default_lifetime())?;
-    let created = shared.keeper.create(&caller, request).await?;
+    let created = match query.wait {
+        None | Some(true) => shared.keeper.create(&caller, request).await?,
+        Some(false) => {
+            let mut run = shared.keeper.stream_create(&caller, request);
+            loop {
+                match run.next().await {
+                    Some(RunEvent::Ended(created)) => break created?,
+                    Some(RunEvent::Progress(info)) => {
+                        return Ok((StatusCode::ACCEPTED, answer(&shared, info)).into_response());
+                    }
+                    Some(RunEvent::Waiting(_) | RunEvent::Queued) => {}
+                    None => return Err(KeeperError::ShuttingDown.into()),
+                }
+            }
+        }
+    };
     let status = if created.existing { StatusCode::OK } else { StatusCode::CREATED };
     Ok((status, answer(&shared, created.info)).into_response())
 }

@@ -8,6 +8,7 @@ use crate::fixture::{Fixture, cases, sandbox, sh};
 
 cases![
     sandbox_lifecycle,
+    creates_need_not_be_waited_for,
     names_and_idempotency_keys_return_the_same_sandbox,
     lists_are_paginated_and_filtered,
     sandboxes_are_changed_paused_and_resumed,
@@ -70,6 +71,52 @@ async fn sandbox_lifecycle(fixture: Fixture) {
         None,
     );
     user.get("/v1/sandboxes/abcdefghij0123456789").await.refused(404, "sandbox_not_found", None);
+}
+
+async fn creates_need_not_be_waited_for(fixture: Fixture) {
+    let user = fixture.user().await;
+    let made = user.post("/v1/sandboxes?wait=false", &json!({"name": "soon"})).await;
+    assert_eq!((made.status.as_u16(), &made.json()["state"]), (202, &json!("creating")));
+    // A call waits until it runs, and so does a second request for it.
+    let same = json!({"name": "soon", "if_exists": "return"});
+    let (again, said) = tokio::join!(user.post("/v1/sandboxes", &same), sh(&user, "soon", "echo here"));
+    assert_eq!((again.status.as_u16(), &again.json()["state"]), (200, &json!("running")));
+    assert_eq!((&again.json()["id"], &said["stdout"]["data"]), (&made.json()["id"], &json!("here\n")));
+
+    let keyed = || {
+        let request = user.request("POST", "/v1/sandboxes?wait=false").header("idempotency-key", "soon-1");
+        user.send_request(request.header("content-type", "application/json").body("{}".into()).unwrap())
+    };
+    let first = keyed().await;
+    assert_eq!(first.status, 202, "{first:?}");
+    let mut second = keyed().await;
+    until("the first request has ended", async || {
+        if second.status == 409 {
+            assert_eq!(second.json()["code"], "idempotency_running");
+            second = keyed().await;
+        }
+        second.status != 409
+    })
+    .await;
+    assert_eq!(second.status, 200, "{second:?}");
+    assert_eq!(first.json()["id"], second.json()["id"]);
+
+    // What does not depend on the engine is refused at once; the rest is the reason for which it is gone.
+    user.post("/v1/sandboxes?wait=false", &json!({"template": "none"})).await.refused(
+        404,
+        "template_not_found",
+        None,
+    );
+    user.post("/v1/sandboxes?wait=no", &json!({})).await.refused(400, "invalid_field", Some("wait"));
+    let files = json!({"files": [{"path": "/proc", "content": "a directory"}]});
+    let made = user.post("/v1/sandboxes?wait=false", &files).await;
+    assert_eq!(made.status, 202, "{made:?}");
+    let path = format!("/v1/sandboxes/{}", made.json()["id"].as_str().unwrap());
+    user.post(&format!("{path}/exec"), &json!({"command": "true"})).await.refused(410, "sandbox_gone", None);
+    let gone = user.get("/v1/sandboxes?state=gone").await.json();
+    let reason = gone["sandboxes"].as_array().unwrap().iter().find(|one| one["id"] == made.json()["id"]);
+    let reason = reason.unwrap()["reason"].as_str().unwrap();
+    assert!(reason.starts_with("it could not be made: ") && reason.contains("/proc"), "{reason}");
 }
 
 async fn names_and_idempotency_keys_return_the_same_sandbox(fixture: Fixture) {

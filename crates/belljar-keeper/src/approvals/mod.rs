@@ -27,12 +27,12 @@ use tokio::sync::oneshot;
 use crate::action::{APPROVAL_CANCEL, APPROVAL_EXPIRE, APPROVAL_REQUEST, EXEC_START};
 use crate::approval::{ApprovalRequest, ApprovalScreening, CallingCode, MAX_APPROVAL_BYTES, policy_digest};
 use crate::audit::{AuditEvent, CODE_DIGEST, POLICY_DIGEST};
-use crate::background::wait_for_exit;
 use crate::caller::Caller;
 use crate::create::fill_random;
 use crate::entry::Entry;
 use crate::error::KeeperError;
 use crate::events::Event;
+use crate::exits::wait_for_exit;
 use crate::keeper::{Entered, Keeper, Result};
 use crate::run::Waiting;
 

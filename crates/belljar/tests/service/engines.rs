@@ -1,5 +1,6 @@
 //! A server with several engines, across restarts with a different selection.
 
+use belljar_testing::wait::until;
 use serde_json::json;
 
 use crate::run;
@@ -31,6 +32,12 @@ fn sandboxes_outlive_the_server_and_the_withdrawal_of_their_engine() {
         let unknown = client.post("/v1/sandboxes", &json!({ "engine": "microvm" })).await;
         assert_eq!((unknown.status.as_u16(), unknown.code()), (400, "invalid_field".to_owned()));
         client.sh(&process, "echo kept > file").await;
+        let path = |of: &str| format!("/v1/sandboxes/{of}/processes");
+        let waiting = json!({ "command": "until test -e go; do sleep 0.05; done; exit 7" });
+        let left = client.post(&path(&local), &waiting).await.json();
+        let paused = client.sandbox(&json!({ "timeout": 3600 })).await;
+        let frozen = client.post(&path(&paused), &waiting).await.json();
+        assert_eq!(client.call("POST", &format!("/v1/sandboxes/{paused}/pause")).await.status, 200);
         drop(client);
         server.stop();
 
@@ -42,6 +49,18 @@ fn sandboxes_outlive_the_server_and_the_withdrawal_of_their_engine() {
         assert_eq!(client.get("/v1/engines").await.json()["engines"].as_array().map(Vec::len), Some(1));
         assert_eq!(client.sh(&process, "cat file").await, "kept\n");
         assert_eq!(client.sh(&local, "echo on").await, "on\n");
+        // The ends of commands that go on are events of this server.
+        for (sandbox, started) in [(&local, &left), (&paused, &frozen)] {
+            client.sh(sandbox, "touch go").await;
+            let exited = async || {
+                let events = client.get("/v1/events?follow=false&kind=process.exited").await;
+                let of_it = format!("\"process\":{}", started["process"]);
+                events.text().lines().any(|line| {
+                    line.contains(sandbox.as_str()) && line.contains(&of_it) && line.contains("exit code 7")
+                })
+            };
+            until("its end is an event", exited).await;
+        }
         let refused = client.post("/v1/sandboxes", &json!({ "engine": "process" })).await;
         assert_eq!((refused.status.as_u16(), refused.code()), (403, "policy_refused".to_owned()));
         let fork = client.post(&format!("/v1/sandboxes/{process}/fork"), &json!({})).await;

@@ -70,6 +70,7 @@ class SandboxOptions(TypedDict, total=False):
     mounts: Optional[Sequence[str]]
     volumes: Optional[Sequence[VolumeMount]]
     files: Optional[Mapping[str, Union[str, bytes]]]
+    wait: bool
 
 
 PORT_INTERVAL = 0.05
@@ -196,6 +197,7 @@ class AsyncSandbox(AsyncCode):
         mounts: Optional[Sequence[str]] = None,
         volumes: Optional[Sequence[VolumeMount]] = None,
         files: Optional[Mapping[str, Union[str, bytes]]] = None,
+        wait: bool = True,
         client: Optional[AsyncBelljar] = None,
         **connection: Unpack[ConnectionOptions],
     ) -> AsyncSandbox:
@@ -224,6 +226,7 @@ class AsyncSandbox(AsyncCode):
             mounts: Directories of the server's machine, for keys with the role `admin`.
             volumes: Volumes to mount, each with `name`, `path` and, for read-only access, the `mode` `ro`.
             files: Files to write before anything runs: path to content, 1 MiB in total.
+            wait: Whether to wait until it runs. Without, its state is `creating`, and what is called in it waits instead.
             client: A client to use, instead of one for `connection`.
             connection: `api_key`, `api_url`, `domain`, `request_timeout`, `max_retries`, `ssl_context`.
         """
@@ -250,6 +253,7 @@ class AsyncSandbox(AsyncCode):
                 mounts=mounts,
                 volumes=volumes,
                 files=files,
+                wait=wait,
             )
             info = await leased._transport.request(call)
             return cls(leased, info)

@@ -63,6 +63,7 @@ def create(
     mounts: Optional[Sequence[str]],
     volumes: Optional[Sequence[VolumeMount]],
     files: Optional[Mapping[str, Union[str, bytes]]],
+    wait: bool,
 ) -> Call[SandboxInfo]:
     """Creates a sandbox."""
     body = given(
@@ -88,7 +89,8 @@ def create(
         files=_new_files(files),
     )
     headers = {"Idempotency-Key": new_idempotency_key()}
-    return Call("POST", "/v1/sandboxes", SandboxInfo.from_json, body=body, headers=headers, safe=True)
+    query = () if wait else (("wait", "false"),)
+    return Call("POST", "/v1/sandboxes", SandboxInfo.from_json, query=query, body=body, headers=headers, safe=True)
 
 
 def page(

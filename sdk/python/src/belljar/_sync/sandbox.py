@@ -71,6 +71,7 @@ class SandboxOptions(TypedDict, total=False):
     mounts: Optional[Sequence[str]]
     volumes: Optional[Sequence[VolumeMount]]
     files: Optional[Mapping[str, Union[str, bytes]]]
+    wait: bool
 
 
 PORT_INTERVAL = 0.05
@@ -197,6 +198,7 @@ class Sandbox(Code):
         mounts: Optional[Sequence[str]] = None,
         volumes: Optional[Sequence[VolumeMount]] = None,
         files: Optional[Mapping[str, Union[str, bytes]]] = None,
+        wait: bool = True,
         client: Optional[Belljar] = None,
         **connection: Unpack[ConnectionOptions],
     ) -> Sandbox:
@@ -225,6 +227,7 @@ class Sandbox(Code):
             mounts: Directories of the server's machine, for keys with the role `admin`.
             volumes: Volumes to mount, each with `name`, `path` and, for read-only access, the `mode` `ro`.
             files: Files to write before anything runs: path to content, 1 MiB in total.
+            wait: Whether to wait until it runs. Without, its state is `creating`, and what is called in it waits instead.
             client: A client to use, instead of one for `connection`.
             connection: `api_key`, `api_url`, `domain`, `request_timeout`, `max_retries`, `ssl_context`.
         """
@@ -251,6 +254,7 @@ class Sandbox(Code):
                 mounts=mounts,
                 volumes=volumes,
                 files=files,
+                wait=wait,
             )
             info = leased._transport.request(call)
             return cls(leased, info)
