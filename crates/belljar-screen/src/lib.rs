@@ -14,6 +14,7 @@ pub mod fuzzing;
 mod host;
 mod language;
 mod query;
+mod reading;
 mod report;
 mod rules;
 mod screen;

@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use tree_sitter::Node;
 
-use super::screening::{Outer, Place, Screening};
+use super::screening::{Outer, Screening};
 use super::shell::command_line;
 use crate::language::Language;
 use crate::rules::{Effect, RuleError};
@@ -274,7 +274,7 @@ impl<'t> Reader<'_, '_, 't> {
         if depth >= MAX_INSIDE || code.len() > MAX_INSIDE_BYTES || self.values.is_over() {
             return Ok(());
         }
-        let place = self.outer.map_or_else(|| Place::of(node), |outer| outer.place);
+        let place = self.outer.map_or_else(|| self.screening.place(node), |outer| outer.place);
         self.screening.read(language, code, Some(Outer { place, depth: depth + 1 }))
     }
 }

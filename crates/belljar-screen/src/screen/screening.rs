@@ -12,6 +12,7 @@ use super::request::{Modules, Request};
 use super::tree::{MAX_DEPTH, first_error, walk};
 use crate::budget::Budget;
 use crate::language::Language;
+use crate::reading::{Reading, declared_encoding};
 use crate::report::{Finding, MAX_NAME, Report};
 use crate::rules::{Rule, RuleError, RuleSet, Rules};
 use crate::syntax::Facts;
@@ -41,6 +42,7 @@ pub(crate) fn screen_by(set: &RuleSet, request: &Request, time: Duration) -> Res
         findings: Vec::new(),
         seen: HashSet::new(),
         is_complete: true,
+        reading: None,
     };
     screening.read(request.language, &request.code, None)?;
     Ok(Report::new(request.language.as_str(), screening.findings, screening.is_complete))
@@ -78,6 +80,8 @@ pub(super) struct Screening<'a> {
     /// Rules and places of findings.
     seen: HashSet<(usize, Place, Option<Language>)>,
     is_complete: bool,
+    /// The reading of the outermost code that is being read, if that is not what was written.
+    reading: Option<Rc<Reading>>,
 }
 
 /// Place of a finding: lines and columns from 1.
@@ -90,14 +94,8 @@ pub(super) struct Place {
 }
 
 impl Place {
-    pub(super) fn of(node: Node<'_>) -> Self {
-        let (start, end) = (node.start_position(), node.end_position());
-        Self {
-            line: start.row + 1,
-            column: start.column + 1,
-            end_line: end.row + 1,
-            end_column: end.column + 1,
-        }
+    fn between(start: (usize, usize), end: (usize, usize)) -> Self {
+        Self { line: start.0 + 1, column: start.1 + 1, end_line: end.0 + 1, end_column: end.1 + 1 }
     }
 }
 
@@ -118,6 +116,17 @@ impl Screening<'_> {
         Ok(rules)
     }
 
+    /// Returns where a node of the outermost code was written.
+    pub(super) fn place(&self, node: Node<'_>) -> Place {
+        let (start, end) = (node.start_position(), node.end_position());
+        match &self.reading {
+            None => Place::between((start.row, start.column), (end.row, end.column)),
+            Some(reading) => {
+                Place::between(reading.written_at(node.start_byte()), reading.written_at(node.end_byte()))
+            }
+        }
+    }
+
     pub(super) fn rule(&self, id: &str) -> Option<usize> {
         self.set.rules.iter().position(|rule| rule.id == id)
     }
@@ -131,7 +140,7 @@ impl Screening<'_> {
         language: Language,
         outer: Option<Outer>,
     ) {
-        let place = outer.map_or_else(|| Place::of(node), |outer| outer.place);
+        let place = outer.map_or_else(|| self.place(node), |outer| outer.place);
         let start = Place { end_line: 0, end_column: 0, ..place };
         let inside = outer.map(|_| language);
         if self.findings.len() >= MAX_KEPT || !self.seen.insert((rule, start, inside)) {
@@ -184,11 +193,31 @@ impl Screening<'_> {
         }
     }
 
+    /// Reads code as it is written and, if that is another text, as its language reads it.
     pub(super) fn read(
         &mut self,
         language: Language,
         source: &str,
         outer: Option<Outer>,
+    ) -> Result<(), RuleError> {
+        self.read_text(language, source, outer, false)?;
+        if outer.is_none() && language == Language::Python && declared_encoding(source).is_some() {
+            self.unread("other-encoding", None, language, outer);
+        }
+        let Some(reading) = Reading::of(language, source) else { return Ok(()) };
+        let reading = Rc::new(reading);
+        if outer.is_none() {
+            self.reading = Some(Rc::clone(&reading));
+        }
+        self.read_text(language, reading.code(), outer, true)
+    }
+
+    fn read_text(
+        &mut self,
+        language: Language,
+        source: &str,
+        outer: Option<Outer>,
+        is_second: bool,
     ) -> Result<(), RuleError> {
         let rules = self.rules(language)?;
         let Some(tree) = self.parse(language, source) else {
@@ -196,7 +225,7 @@ impl Screening<'_> {
             return Ok(());
         };
         let root = tree.root_node();
-        if root.has_error() && outer.is_none() {
+        if root.has_error() && outer.is_none() && !is_second {
             self.unread("does-not-parse", first_error(root), language, outer);
         }
         let mut facts = Facts::default();

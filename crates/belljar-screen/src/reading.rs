@@ -1,0 +1,251 @@
+//! Code as its language reads it, where that is not as it is written: names in other letters, escapes in names, words over several lines.
+
+use std::sync::LazyLock;
+
+use regex_lite::Regex;
+use unicode_normalization::UnicodeNormalization as _;
+use unicode_normalization::char::is_combining_mark;
+
+use crate::language::Language;
+
+/// Largest number of words that a list in braces becomes.
+const MAX_WORDS: usize = 64;
+
+/// Another reading of code, and where its bytes were written.
+pub(crate) struct Reading {
+    code: String,
+    /// Beginnings of stretches: their offset in the code, and in what was written.
+    stretches: Vec<(usize, usize)>,
+    /// Offsets of the lines of what was written.
+    lines: Vec<usize>,
+}
+
+impl Reading {
+    /// Returns how the language reads the code, if that is another text. The code is to be read as it is written too: what is the same
+    /// for its language in one place is not in another, such as in a comment.
+    pub(crate) fn of(language: Language, written: &str) -> Option<Self> {
+        let mut made = Made::new(written);
+        match language {
+            Language::Python => python(&mut made),
+            Language::JavaScript | Language::TypeScript => javascript(&mut made),
+            Language::Bash => bash(&mut made),
+            Language::Rust => rust(&mut made),
+            Language::Ruby | Language::Php | Language::Go => {}
+        }
+        made.finish()
+    }
+
+    pub(crate) fn code(&self) -> &str {
+        &self.code
+    }
+
+    /// Returns the line and the column, from 0, at which the byte at this offset was written.
+    pub(crate) fn written_at(&self, offset: usize) -> (usize, usize) {
+        let last = self.stretches.partition_point(|(read, _)| *read <= offset).saturating_sub(1);
+        let (read, written) = self.stretches.get(last).copied().unwrap_or_default();
+        let next = self.stretches.get(last + 1).map_or(usize::MAX, |(_, written)| *written);
+        let at = (written + offset.saturating_sub(read)).min(next);
+        let line = self.lines.partition_point(|line| *line <= at).saturating_sub(1);
+        (line, at - self.lines.get(line).copied().unwrap_or_default())
+    }
+}
+
+/// A reading that is being made.
+struct Made<'s> {
+    written: &'s str,
+    code: String,
+    stretches: Vec<(usize, usize)>,
+    /// Offset in what was written up to which it is made.
+    done: usize,
+}
+
+impl<'s> Made<'s> {
+    fn new(written: &'s str) -> Self {
+        Self { written, code: String::new(), stretches: Vec::new(), done: 0 }
+    }
+
+    /// Reads what was written from `start` to `end` as `read`, and all before that as it is.
+    fn replace(&mut self, start: usize, end: usize, read: &str) {
+        let Some(before) = self.written.get(self.done..start) else { return };
+        self.stretches.push((self.code.len(), self.done));
+        self.code.push_str(before);
+        self.stretches.push((self.code.len(), start));
+        self.code.push_str(read);
+        self.done = end;
+    }
+
+    fn finish(mut self) -> Option<Reading> {
+        if self.done == 0 {
+            return None;
+        }
+        let end = self.written.len();
+        self.replace(end, end, "");
+        let lines = self.written.match_indices('\n').map(|(at, _)| at + 1);
+        let lines = std::iter::once(0).chain(lines).collect();
+        Some(Reading { code: self.code, stretches: self.stretches, lines })
+    }
+}
+
+fn is_of_name(char: char) -> bool {
+    char == '_' || char == '$' || char.is_alphanumeric() || is_combining_mark(char)
+}
+
+/// Names are normalized to NFKC (The Python Language Reference, 2.3): `ｏｓ` is `os`.
+fn python(made: &mut Made<'_>) {
+    let written = made.written;
+    if written.is_ascii() {
+        return;
+    }
+    let mut rest = written.char_indices().peekable();
+    while let Some((start, char)) = rest.next() {
+        if !is_of_name(char) {
+            continue;
+        }
+        let mut end = start + char.len_utf8();
+        while let Some((at, char)) = rest.next_if(|(_, char)| is_of_name(*char)) {
+            end = at + char.len_utf8();
+        }
+        let Some(name) = written.get(start..end).filter(|name| !name.is_ascii()) else { continue };
+        let normal: String = name.nfkc().collect();
+        if normal != name && normal.chars().all(is_of_name) {
+            made.replace(start, end, &normal);
+        }
+    }
+}
+
+/// Names may have escapes (ECMAScript, 12.7): `\u0065val` is `eval`.
+fn javascript(made: &mut Made<'_>) {
+    let written = made.written;
+    let mut from = 0;
+    while let Some(at) = written.get(from..).and_then(|rest| rest.find('\\')).map(|at| from + at) {
+        let rest = written.get(at + 1..).unwrap_or_default();
+        let escape = rest.strip_prefix('u').and_then(|rest| match rest.strip_prefix('{') {
+            Some(braced) => {
+                let digits = braced.get(..braced.find('}')?)?;
+                Some((digits, digits.len() + 4))
+            }
+            None => Some((rest.get(..4)?, 6)),
+        });
+        let char = escape.and_then(|(digits, length)| {
+            let char = char::from_u32(u32::from_str_radix(digits, 16).ok()?)?;
+            is_of_name(char).then_some((char, length))
+        });
+        from = match char {
+            Some((char, length)) => {
+                made.replace(at, at + length, char.encode_utf8(&mut [0; 4]));
+                at + length
+            }
+            None => at + 1 + rest.chars().next().map_or(0, char::len_utf8),
+        };
+    }
+}
+
+/// Raw names are the same names (The Rust Reference, Identifiers): `r#Command` is `Command`.
+fn rust(made: &mut Made<'_>) {
+    for (at, _) in made.written.match_indices("r#") {
+        let before = made.written.get(..at).and_then(|before| before.chars().next_back());
+        let after = made.written.get(at + 2..).and_then(|after| after.chars().next());
+        if !before.is_some_and(is_of_name) && after.is_some_and(is_of_name) {
+            made.replace(at, at + 2, "");
+        }
+    }
+}
+
+/// A backslash before the end of a line is nothing, also inside of a word (POSIX, Shell Command Language, 2.2.1); a list in braces is
+/// several words (bash(1), Brace Expansion).
+fn bash(made: &mut Made<'_>) {
+    static FORMS: LazyLock<Option<Regex>> = LazyLock::new(|| {
+        let part = r#"[^\s{},;|&()<>'"$`\\]*"#;
+        let list = format!(r"(?:^|[\s;|&(])({part})\{{({part}(?:,{part})+)\}}({part})");
+        Regex::new(&format!(r"\\\n|{list}")).ok()
+    });
+    let Some(forms) = FORMS.as_ref() else { return };
+    for found in forms.captures_iter(made.written) {
+        let (Some(whole), Some(list)) = (found.get(0), found.get(2)) else {
+            if let Some(joined) = found.get(0) {
+                made.replace(joined.start(), joined.end(), "");
+            }
+            continue;
+        };
+        let part = |index| found.get(index).map_or("", |part| part.as_str());
+        let words = list.as_str().split(',').take(MAX_WORDS);
+        let words: Vec<String> = words.map(|word| format!("{}{word}{}", part(1), part(3))).collect();
+        let start = found.get(1).map_or(whole.start(), |prefix| prefix.start());
+        made.replace(start, whole.end(), &words.join(" "));
+    }
+}
+
+/// Reports whether Python code declares that its bytes are of an encoding in which they may be other text (The Python Language Reference,
+/// 2.1.4).
+pub(crate) fn declared_encoding(code: &str) -> Option<&str> {
+    static FORM: LazyLock<Option<Regex>> =
+        LazyLock::new(|| Regex::new(r"^[ \t\x0c]*#.*?coding[:=][ \t]*([-_.a-zA-Z0-9]+)").ok());
+    /// Encodings in which the bytes of ASCII are those characters, and nothing else is.
+    const PLAIN: [&str; 9] =
+        ["utf8", "utf8sig", "ascii", "usascii", "latin1", "iso88591", "iso885915", "cp1252", "windows1252"];
+    let form = FORM.as_ref()?;
+    let name = code.lines().take(2).find_map(|line| form.captures(line)?.get(1))?.as_str();
+    let plain = name.to_ascii_lowercase().replace(['-', '_', '.'], "");
+    (!PLAIN.contains(&plain.as_str())).then_some(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn code_is_read_as_its_language_reads_it() {
+        for (language, written, read) in [
+            (Language::Python, "import ｏｓ; ｏｓ.ｓystem('é ＂')", Some("import os; os.system('é ＂')")),
+            (Language::Python, "__ｉmport__ = 𝐞𝐯𝐚𝐥", Some("__import__ = eval")),
+            (Language::Python, "naïve = '日本語（）'", None),
+            (Language::Python, "os.system('x')", None),
+            (
+                Language::JavaScript,
+                r"\u0065val(a.\u{65}xec('\\u0041\u0027'))",
+                Some(r"eval(a.exec('\\u0041\u0027'))"),
+            ),
+            (Language::TypeScript, r"'\n' + /\d/ + `\`", None),
+            (Language::Bash, "r\\\nm -r\\\nf /", Some("rm -rf /")),
+            (Language::Bash, "{rm,-rf,/}; a{b,c}d", Some("rm -rf /; abd acd")),
+            (Language::Bash, "echo ${a} {b} '{c}'", None),
+            (
+                Language::Rust,
+                "r#std::r#process::Command; r#\"x\"#; bar#b",
+                Some("std::process::Command; r#\"x\"#; bar#b"),
+            ),
+            (Language::Go, "r#a\\\n", None),
+        ] {
+            let reading = Reading::of(language, written);
+            assert_eq!(reading.as_ref().map(Reading::code), read, "{written}");
+        }
+    }
+
+    #[test]
+    fn places_are_those_of_what_was_written() {
+        let reading = Reading::of(Language::Bash, "a\nr\\\nm x\\\ny\nz").unwrap();
+        assert_eq!(reading.code(), "a\nrm xy\nz");
+        let at = |text: &str| reading.written_at(reading.code().find(text).unwrap());
+        assert_eq!(
+            [at("a"), at("rm"), at("m"), at("x"), at("y"), at("z")],
+            [(0, 0), (1, 0), (2, 0), (2, 2), (3, 0), (4, 0)]
+        );
+        let reading = Reading::of(Language::Python, "ｏｓ.ｓystem('x')").unwrap();
+        let at = |text: &str| reading.written_at(reading.code().find(text).unwrap());
+        assert_eq!([at("os"), at("."), at("system"), at("'x'")], [(0, 0), (0, 6), (0, 7), (0, 16)]);
+    }
+
+    #[test]
+    fn encodings_are_declared_as_in_python() {
+        for (code, expected) in [
+            ("# coding: utf-7\nx", Some("utf-7")),
+            ("#!/usr/bin/python\n# -*- coding: UTF-16 -*-", Some("UTF-16")),
+            ("# vim: set fileencoding=utf-8 :", None),
+            ("# coding: latin-1", None),
+            ("x\ny\n# coding: utf-7", None),
+            ("x = 'coding: utf-7'", None),
+        ] {
+            assert_eq!(declared_encoding(code), expected, "{code}");
+        }
+    }
+}
