@@ -5952,6 +5952,10 @@ base.MethodDefinition = base.PropertyDefinition = base.Property = function(node,
   }
 };
 
+// src/own.mjs
+var { parse: parse4, stringify } = globalThis.JSON;
+var JSON = Object.freeze({ parse: parse4, stringify });
+
 // src/rewrite.mjs
 var OPTIONS = {
   ecmaVersion: "latest",

@@ -13,6 +13,7 @@ import { InputError, Interrupted, ToolError, errorFields } from "./errors.mjs";
 import { typeStripper } from "./typescript.mjs";
 import { leaveStackUnchecked, nowRunning, quietly, watchInterrupts } from "./interrupt.mjs";
 import { Wire } from "./wire.mjs";
+import { JSON } from "./own.mjs";
 
 // User code may replace any global; the kernel keeps references to those it needs.
 const exit = process.exit.bind(process);

@@ -1,6 +1,7 @@
 // Results: a value in several representations, within the size limits of the protocol.
 
 import { inspect } from "node:util";
+import { JSON } from "./own.mjs";
 
 const MAX_VALUE = 8 * 1024 * 1024;
 const MAX_TOTAL = 24 * 1024 * 1024;

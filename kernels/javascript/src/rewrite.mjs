@@ -5,6 +5,7 @@
 
 import { parse, parseExpressionAt } from "acorn";
 import { fullAncestor } from "acorn-walk";
+import { JSON } from "./own.mjs";
 
 const OPTIONS = {
   ecmaVersion: "latest",

@@ -5,6 +5,7 @@ import fs from "node:fs";
 import * as nodeModule from "node:module";
 import path from "node:path";
 import { CellSyntaxError } from "./rewrite.mjs";
+import { JSON } from "./own.mjs";
 
 const OPTIONS = [
   "--loader=ts", "--format=esm", "--target=esnext", "--sourcemap=inline", "--sources-content=false", "--log-level=error", "--color=false",

@@ -2,6 +2,7 @@
 
 import fs from "node:fs";
 import net from "node:net";
+import { JSON } from "./own.mjs";
 
 const MAX_FRAME = 32 * 1024 * 1024;
 const pause = new Int32Array(new SharedArrayBuffer(4));

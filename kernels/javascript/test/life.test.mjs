@@ -10,6 +10,15 @@ import vm from "node:vm";
 import { Kernel } from "./driver.mjs";
 
 describe("life", () => {
+  test("globals that code replaces are not the kernel's", async () => {
+    const kernel = await Kernel.start();
+    for (const code of ["JSON.stringify = () => { throw 1 }", "JSON.parse = () => { throw 1 }", "globalThis.JSON = undefined"]) {
+      assert.equal((await kernel.run(`${code}; 5`)).text, "5");
+    }
+    assert.equal((await kernel.run("'after'")).text, "'after'");
+    await kernel.stop();
+  });
+
   let kernel;
   before(async () => {
     kernel = await Kernel.start();
