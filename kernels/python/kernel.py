@@ -142,6 +142,10 @@ def shorten(text, limit):
     return head + note + tail, True
 
 
+class Shortened(str):
+    """The text of an object that was too long."""
+
+
 class TooLarge(Exception):
     """A representation that cannot be sent."""
 
@@ -266,6 +270,7 @@ class Budget:
                 cut.append(f"{mime}: more than {MAX_FORMS} forms of one result")
                 break
             mime = str(mime)
+            was_short = isinstance(value, Shortened)
             room = MAX_TOTAL - self.used - (0 if main else RESERVED)
             if room <= 1024:
                 cut.append(f"{mime}: the results of this execution are more than 24 MiB")
@@ -281,7 +286,7 @@ class Budget:
             except Exception as error:
                 cut.append(f"{mime}: could not be read ({type(error).__name__})")
                 continue
-            if short:
+            if short or was_short:
                 cut.append(f"{mime}: shortened to {size_text(size)}")
             self.used += size
             sent[mime] = value
@@ -2265,7 +2270,7 @@ with light_imports():
     from traitlets.config import Config, Configurable
 
 from _belljar import commands, extras, packages
-from _belljar.bundle import MAX_VALUE, size_text
+from _belljar.bundle import MAX_VALUE, Shortened, size_text
 
 # The name at the begin of a line.
 _WORD = re.compile(r"[^\W\d]\w*")
@@ -2332,7 +2337,8 @@ class _PlainText(PlainTextFormatter):
     def __call__(self, obj):
         if type(obj) in (str, bytes, bytearray) and len(obj) > MAX_VALUE:
             third = MAX_VALUE // 4
-            return f"{obj[: 2 * third]!r}\n… {size_text(len(obj) - 3 * third)} left out …\n{obj[-third:]!r}"
+            omitted = size_text(len(obj) - 3 * third)
+            return Shortened(f"{obj[: 2 * third]!r}\n… {omitted} left out …\n{obj[-third:]!r}")
         if not self.pprint:
             return repr(obj)
         sheet = _Sheet()
@@ -2350,7 +2356,7 @@ class _PlainText(PlainTextFormatter):
             printer.pretty(obj)
             printer.flush()
         except _Full:
-            return sheet.getvalue() + "\n… the rest is left out …"
+            return Shortened(sheet.getvalue() + "\n… the rest is left out …")
         return sheet.getvalue()
 
 

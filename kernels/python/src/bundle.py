@@ -47,6 +47,10 @@ def shorten(text, limit):
     return head + note + tail, True
 
 
+class Shortened(str):
+    """The text of an object that was too long."""
+
+
 class TooLarge(Exception):
     """A representation that cannot be sent."""
 
@@ -171,6 +175,7 @@ class Budget:
                 cut.append(f"{mime}: more than {MAX_FORMS} forms of one result")
                 break
             mime = str(mime)
+            was_short = isinstance(value, Shortened)
             room = MAX_TOTAL - self.used - (0 if main else RESERVED)
             if room <= 1024:
                 cut.append(f"{mime}: the results of this execution are more than 24 MiB")
@@ -186,7 +191,7 @@ class Budget:
             except Exception as error:
                 cut.append(f"{mime}: could not be read ({type(error).__name__})")
                 continue
-            if short:
+            if short or was_short:
                 cut.append(f"{mime}: shortened to {size_text(size)}")
             self.used += size
             sent[mime] = value

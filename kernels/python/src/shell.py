@@ -25,7 +25,7 @@ with light_imports():
     from traitlets.config import Config, Configurable
 
 from _belljar import commands, extras, packages
-from _belljar.bundle import MAX_VALUE, size_text
+from _belljar.bundle import MAX_VALUE, Shortened, size_text
 
 # The name at the begin of a line.
 _WORD = re.compile(r"[^\W\d]\w*")
@@ -92,7 +92,8 @@ class _PlainText(PlainTextFormatter):
     def __call__(self, obj):
         if type(obj) in (str, bytes, bytearray) and len(obj) > MAX_VALUE:
             third = MAX_VALUE // 4
-            return f"{obj[: 2 * third]!r}\n… {size_text(len(obj) - 3 * third)} left out …\n{obj[-third:]!r}"
+            omitted = size_text(len(obj) - 3 * third)
+            return Shortened(f"{obj[: 2 * third]!r}\n… {omitted} left out …\n{obj[-third:]!r}")
         if not self.pprint:
             return repr(obj)
         sheet = _Sheet()
@@ -110,7 +111,7 @@ class _PlainText(PlainTextFormatter):
             printer.pretty(obj)
             printer.flush()
         except _Full:
-            return sheet.getvalue() + "\n… the rest is left out …"
+            return Shortened(sheet.getvalue() + "\n… the rest is left out …")
         return sheet.getvalue()
 
 

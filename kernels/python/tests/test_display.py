@@ -234,6 +234,7 @@ def test_a_text_of_100_mib(kernel):
     outcome = kernel.run("'x' * (100 * 1024 * 1024)")
     assert len(json.dumps(outcome.text)) <= 8 * MIB
     assert "left out" in outcome.text
+    assert outcome.main["cut"] == ["text/plain: shortened to 6.0 MiB"]
 
 
 def test_a_list_of_large_texts(kernel):
