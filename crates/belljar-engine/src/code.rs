@@ -234,15 +234,26 @@ pub fn hint(
         error => error.as_ref().map(|error| format!("{}: {}", error.name, error.value)),
     };
     let outcome = done.outcome();
-    // A cell in which pip has failed is no error.
+    let hint =
+        |outcome: &Outcome, said: &str| belljar_model::hint(outcome, events, said.as_bytes(), spec, reader);
     let output =
-        [&done.stderr, &done.stdout].map(|stream| stream.text.as_deref().unwrap_or_default()).join("\n");
-    if outcome.is_success() && output.contains("ERROR: No matching distribution found for ") {
-        let failed = Outcome::Exited { code: 1 };
-        return belljar_model::hint(&failed, events, output.as_bytes(), spec, reader);
+        [&done.stdout, &done.stderr].map(|stream| stream.text.as_deref().unwrap_or_default()).join("\n");
+    if outcome.is_success() && COMMAND_FAILED.iter().any(|failed| output.contains(failed)) {
+        return hint(&Outcome::Exited { code: 1 }, &output);
     }
-    belljar_model::hint(&outcome, events, error.unwrap_or_default().as_bytes(), spec, reader)
+    let error = error.unwrap_or_default();
+    // The error may only say that a command has failed, or have the reason in its cause.
+    let traceback = done.error.as_ref().map_or("", |error| error.traceback.as_str());
+    hint(&outcome, &error).or_else(|| hint(&outcome, &[&output, traceback, &error].join("\n")))
 }
+
+/// What a command of a cell writes that has failed for a reason of the sandbox's, whereupon the cell is no error.
+const COMMAND_FAILED: [&str; 4] = [
+    "ERROR: No matching distribution found for ",
+    "Temporary failure in name resolution",
+    "Could not resolve host",
+    "are you root?",
+];
 
 /// Converts a result for JSON.
 #[must_use]

@@ -364,7 +364,9 @@ fn pids_hint(spec: &SandboxSpec, reader: &HintReader) -> String {
 
 fn stderr_hint(stderr: &str, spec: &SandboxSpec, reader: &HintReader) -> Option<String> {
     let has = |patterns: &[&str]| patterns.iter().any(|pattern| stderr.contains(pattern));
-    if has(&NO_NETWORK) {
+    // An index that cannot be reached has no package; with a network it may also lack this one.
+    let is_disabled = spec.network.mode() == NetworkMode::Disabled;
+    if has(&NO_NETWORK) || is_disabled && has(&["ERROR: No matching distribution found for "]) {
         return Some(match spec.network.mode() {
             NetworkMode::Disabled => format!(
                 "The sandbox has no network access (network = disabled). Give the code what it needs as files, or {}.",
@@ -376,7 +378,7 @@ fn stderr_hint(stderr: &str, spec: &SandboxSpec, reader: &HintReader) -> Option<
             ),
         });
     }
-    if has(&RESET) && spec.network.mode() != NetworkMode::Disabled {
+    if has(&RESET) && !is_disabled {
         let log = match reader {
             HintReader::CommandLine | HintReader::Program => "; the sandbox's network log has the reason",
             HintReader::Model { .. } | HintReader::Tool { .. } => "",

@@ -65,6 +65,32 @@ fn killed_children_are_hinted_at() {
     });
 }
 
+/// The error of a cell, if there is one, does not say why its command has failed.
+#[test]
+fn commands_of_cells_are_hinted_at() {
+    case("commands_of_cells_are_hinted_at", async |client, id| {
+        let connect = "python3 -c \"import socket; socket.create_connection(('x.example', 80))\"";
+        let checked = format!("import subprocess\nsubprocess.run({connect:?}, shell=True, check=True)");
+        let mut cells = vec![
+            json!({ "code": format!("!{connect}") }),
+            json!({ "code": checked }),
+            json!({ "code": "%pip install --retries 0 x-example" }),
+            json!({ "code": connect, "language": "bash" }),
+        ];
+        let node = exec(client, id, &json!({ "command": "node -e 'fetch'" })).await;
+        if node["exit_code"] == 0 {
+            cells.push(json!({ "code": "await fetch('https://x.example')", "language": "javascript" }));
+        }
+        for cell in cells {
+            let done = code(client, id, &cell).await;
+            let hint = done["hint"].as_str().unwrap_or_default();
+            assert!(hint.contains("network"), "{cell}: {done}");
+        }
+        let done = code(client, id, &json!({ "code": "!echo fine" })).await;
+        assert_eq!(done["hint"], Value::Null, "{done}");
+    });
+}
+
 #[test]
 fn rebuilt_repeats_that_memory_was_the_reason() {
     case("rebuilt_repeats_that_memory_was_the_reason", async |client, id| {
