@@ -182,8 +182,15 @@ async def test_retry_waits_for_the_attempt_that_is_at_work(network: Network) -> 
 
 
 async def test_what_the_sandbox_could_not_answer_is_repeated_under_its_key(network: Network) -> None:
-    sbx = await sandbox(network, problem(502, "sandbox_unreachable"), problem(429, "quota_exceeded"), ok(RESULT))
+    sbx = await sandbox(network, problem(502, "sandbox_unreachable"), problem(429, "rate_limited", 1), ok(RESULT))
     assert (await sbx.commands.run("x")).stdout == "x"
+
+
+async def test_used_up_quotas_are_not_waited_for(network: Network) -> None:
+    client = network.client(problem(429, "quota_exceeded"), ok())
+    with pytest.raises(belljar.RateLimitException):
+        await client.sandboxes.get("x")
+    assert len(network.requests) == 1 and network.delays == []
 
 
 async def test_long_waits_are_the_callers(network: Network) -> None:

@@ -25,7 +25,8 @@ export function waitBeforeRetry(failure: Failure, attempt: number, repeatable: b
       const wait = error.retryAfter * 1000;
       return wait <= LONGEST_RETRY_AFTER_MS ? wait + backOff(1, random) : undefined;
     }
-    return repeatable ? backOff(attempt, random) : undefined;
+    // A quota that is used up stays so, unless the server says when it will not be.
+    return repeatable && error instanceof UnavailableError ? backOff(attempt, random) : undefined;
   }
   if (error instanceof ConnectionError) {
     return repeatable || !failure.mayHaveArrived ? backOff(attempt, random) : undefined;

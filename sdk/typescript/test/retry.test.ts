@@ -26,7 +26,7 @@ test("what is sent again, and what is not", () => {
   const expected: Record<keyof typeof failures, [repeatable: boolean, other: boolean]> = {
     refused: [true, true],
     lost: [true, false],
-    tooMany: [true, false],
+    tooMany: [false, false],
     tooManyAfter: [true, true],
     fullAfter: [true, true],
     muchLater: [false, false],

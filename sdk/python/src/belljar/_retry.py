@@ -43,7 +43,8 @@ class RetryPolicy:
         # With `Retry-After` the request was not started, so even an unsafe one may be retried.
         if retry_after is not None and status != 502:
             return self.delay(attempt, retry_after) if retry_after <= MAX_RETRY_AFTER else None
-        return self.delay(attempt) if safe else None
+        # A quota that is used up stays so, unless the server says when it will not be.
+        return self.delay(attempt) if safe and status != 429 else None
 
     def after_break(self, attempt: int, *, safe: bool, opened: bool) -> Optional[float]:
         """Returns the delay in seconds before retrying a request whose connection failed, or None to give up.
