@@ -12,7 +12,7 @@ use utoipa::openapi::schema::{
 
 use crate::action::Action;
 use crate::session::Session;
-use crate::validity::Validity;
+use crate::validity::{Rights, Standing, Validity};
 
 /// Authenticated caller: a key, or the operator at the machine itself.
 #[derive(Debug, Clone)]
@@ -70,6 +70,17 @@ impl Caller {
     #[must_use]
     pub fn has_ended(&self) -> bool {
         self.validity.has_ended(&self.key)
+    }
+
+    /// Returns what its key may do.
+    #[must_use]
+    pub fn rights(&self) -> Rights {
+        Rights { role: self.role, approval: self.approval }
+    }
+
+    pub(crate) fn standing(&self) -> Standing {
+        let (key, session) = (self.key.clone(), self.session.clone());
+        Standing { key, rights: self.rights(), session, validity: self.validity.clone() }
     }
 
     /// Reports whether the caller has the role for an action, and a key if the token of a sandbox is not enough for it.

@@ -1,5 +1,6 @@
 //! Execution of code in interpreter contexts.
 
+use std::pin::Pin;
 use std::time::{Duration, Instant};
 
 use belljar_engine::code::{CodeCollector, CodeEnd};
@@ -19,6 +20,7 @@ use crate::error::KeeperError;
 use crate::exec::{MAX_ANSWER_BYTES, with_timeout};
 use crate::idempotency::{ClaimOutcome, EXEC};
 use crate::keeper::{Entered, Keeper, Result};
+use crate::keys::ended_while_waiting;
 use crate::program::not_installed;
 use crate::run::{Reporter, Run};
 use crate::steps::step;
@@ -46,6 +48,8 @@ enum WatchOutcome {
     Late,
     /// The guest was lost during the execution.
     Lost(GuestError),
+    /// The caller's key ended before it was the code's turn.
+    KeyEnded,
 }
 
 impl Keeper {
@@ -109,7 +113,7 @@ impl Keeper {
         let waiting = |waiting| report.waiting(waiting);
         let clearance = self.approve_code(caller, &entered, (&request, &offered), waiting, &mut gone).await?;
         let calls = CallsFromCode::new(self, caller, &entered, report.clone(), (&request, &offered))?;
-        let running = self.run_requests(&entered, &request, asked, report, calls, gone);
+        let running = self.run_requests(caller, (&entered, &request), asked, report, calls, gone);
         let outcome = running.instrument(step!("keeper.code", sandbox = %entered.id())).await;
         let mut details = vec![(CODE_DIGEST, code_digest(&request.code))];
         details.extend(request.tools.details(&offered));
@@ -162,13 +166,13 @@ impl Keeper {
         Ok(done.execution)
     }
 
-    async fn run_requests(
-        &self,
-        entered: &Entered,
-        request: &CodeRequest,
+    async fn run_requests<'a>(
+        &'a self,
+        caller: &'a Caller,
+        (entered, request): (&Entered, &CodeRequest),
         (asked, program): (v1::ExecuteCodeRequest, Option<v1::ExecuteCodeRequest>),
         report: Reporter<CodeEvent>,
-        calls: CallsFromCode<'_>,
+        calls: CallsFromCode<'a>,
         gone: oneshot::Receiver<()>,
     ) -> Result<Done> {
         let mut watch = Watch {
@@ -188,6 +192,7 @@ impl Keeper {
             started_at: None,
             missing: request.language.as_deref().and_then(not_installed),
             is_missing: false,
+            key_end: Box::pin(async { self.wait_for_key_end(&caller.standing()).await }),
         };
         if request.context.is_none() {
             let _ = self.ensure_warm(entered, request.language.as_deref(), true).await;
@@ -210,7 +215,9 @@ impl Keeper {
         let calls_end = match &watched {
             WatchOutcome::Ended(_) | WatchOutcome::Late => "the code that made it has ended",
             WatchOutcome::Abandoned => "the caller of the code that made it disconnected",
-            WatchOutcome::Lost(_) => "the sandbox of the code that made it has ended, or was lost",
+            WatchOutcome::Lost(_) | WatchOutcome::KeyEnded => {
+                "the sandbox of the code that made it has ended, or was lost"
+            }
         };
         if let Err(error) = watch.calls.end(calls_end).await {
             tracing::warn!(sandbox = %entered.id(), error = %crate::error::chain(&error), "cannot resume a sandbox that was frozen for a call");
@@ -234,6 +241,7 @@ impl Keeper {
                 let reason = "the guest did not report the end of the code in time";
                 unreported(CodeStatus::TimedOut, Survival::Unknown, reason)
             }
+            WatchOutcome::KeyEnded => return Err(ended_while_waiting()),
             // Nothing was started: the request itself was refused, or the sandbox is gone.
             WatchOutcome::Lost(error) if watch.started_at.is_none() => {
                 return Err(explain_context_error(entered, error, request.context.as_deref()).await);
@@ -323,6 +331,8 @@ struct Watch<'a> {
     missing: Option<String>,
     /// Whether it has printed that.
     is_missing: bool,
+    /// Waits for the end of the caller's key, which withdraws code that waits for its turn.
+    key_end: Pin<Box<dyn Future<Output = ()> + Send + 'a>>,
 }
 
 impl Watch<'_> {
@@ -352,6 +362,7 @@ impl Watch<'_> {
                 () = self.calls.next() => continue,
                 next = stream.next() => next,
                 _ = &mut self.gone, if self.kill => return WatchOutcome::Abandoned,
+                () = &mut self.key_end, if self.started_at.is_none() => return WatchOutcome::KeyEnded,
                 _ = ticks.tick() => {
                     // Time does not count while the sandbox is paused or the code waits for its turn.
                     let is_running = self.started_at.is_some() && entered.entry.state() == SandboxState::Running;

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use tokio::sync::oneshot;
 
-use crate::session::Session;
+use crate::validity::Standing;
 
 /// Begin of the id of a call.
 pub(crate) const CALL_PREFIX: &str = "call_";
@@ -60,10 +60,8 @@ pub(crate) type Answers = BTreeMap<u64, std::result::Result<Bytes, String>>;
 #[derive(Debug)]
 pub(crate) struct EndedStep {
     pub(crate) run: String,
-    /// Id of the key whose run it is.
-    pub(crate) key: String,
-    /// The session of its caller.
-    pub(crate) session: Option<Session>,
+    /// The key whose run it is.
+    pub(crate) standing: Standing,
     pub(crate) step: CodeStep,
     /// Where the answers go, or why there are none.
     pub(crate) answers: oneshot::Sender<std::result::Result<Answers, &'static str>>,

@@ -151,7 +151,8 @@ impl Steps {
         ended: EndedStep,
         expiry: AbortOnDropHandle<()>,
     ) -> CodeStep {
-        let EndedStep { run: id, key, step, answers, .. } = ended;
+        let EndedStep { run: id, standing, step, answers } = ended;
+        let key = standing.key;
         let number = |call: &CodeCall| Some((call.id.clone(), call.id.rsplit_once('_')?.1.parse().ok()?));
         let calls = step.calls.iter().filter_map(number).collect();
         let state = State::Waiting(Box::new(Waiting { run, calls, answers, _expiry: expiry }));

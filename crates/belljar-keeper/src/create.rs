@@ -441,6 +441,7 @@ impl Keeper {
             what: format!("{} sandboxes are already waiting to be started", full.waiting),
             retry_after: RETRY_AFTER,
         })?;
+        self.check_key_still(caller)?;
         self.check_machine_disk(caller, &plan.spec).await?;
         let row = self.row(caller, plan, new_id()?, begin, false)?;
         self.insert(&row).await?;

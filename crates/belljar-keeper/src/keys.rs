@@ -21,7 +21,10 @@ use crate::info::{CreatedKey, KeyInfo};
 use crate::keeper::{Keeper, Result};
 use crate::query::{Page, Part};
 use crate::token::{PREFIX as TOKEN_PREFIX, Scope, Token};
-use crate::validity::{KeyEnds, Validity};
+use crate::validity::{KeyEnds, Rights, Standing, Validity};
+
+/// Interval at which the key of what waits is checked for having expired, or having been revoked or lowered by another server.
+const KEY_CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Prefix of keys.
 pub const KEY_PREFIX: &str = "bj_";
@@ -545,12 +548,59 @@ impl Keeper {
         self.inner.keys.revoked.subscribe()
     }
 
-    /// Reports whether a key has expired, or was revoked by any server. False while the store cannot be read.
-    pub async fn has_ended(&self, key: &str) -> bool {
+    /// Reports whether a key has expired, was revoked by any server, or may do less than these rights. False while the store cannot be read.
+    pub async fn has_ended(&self, key: &str, asked: Rights) -> bool {
+        self.is_over(key, |row| asked.exceed(rights(row))).await
+    }
+
+    /// Reports whether a key has expired, was revoked by any server, or is over for this reason. False while the store cannot be read.
+    pub(crate) async fn is_over(&self, key: &str, other: impl Fn(&KeyRow) -> bool) -> bool {
         match self.key_row(key).await {
-            Ok(row) => check_row(&row).is_err(),
+            Ok(row) => check_row(&row).is_err() || other(&row),
             Err(why) => why != Denied::Unavailable,
         }
+    }
+
+    /// Waits until a key, or the session that it came with, has ended, or the key may do less: for what waits in its name.
+    pub(crate) async fn wait_for_key_end(&self, standing: &Standing) {
+        if ServiceWall::RevokedCalls.is_down() {
+            std::future::pending().await
+        }
+        let session_end = async {
+            match &standing.session {
+                Some(session) => session.wait_for_end().await,
+                None => std::future::pending().await,
+            }
+        };
+        let key_end = async {
+            let mut ends = self.revocations();
+            while !standing.has_ended() {
+                tokio::select! {
+                    // Which keys have ended, `standing` knows.
+                    _ = ends.recv() => {}
+                    () = tokio::time::sleep(KEY_CHECK_INTERVAL) => {
+                        if self.has_ended(&standing.key, standing.rights).await {
+                            return;
+                        }
+                    }
+                }
+            }
+        };
+        tokio::select! {
+            () = session_end => {}
+            () = key_end => {}
+        }
+    }
+
+    /// Checks that the caller's key has not ended while a call waited for its turn.
+    ///
+    /// # Errors
+    /// [`KeeperError::Policy`] if it has, or may do less since.
+    pub(crate) fn check_key_still(&self, caller: &Caller) -> Result<()> {
+        if caller.has_ended() && !ServiceWall::RevokedCalls.is_down() {
+            return Err(ended_while_waiting());
+        }
+        Ok(())
     }
 
     /// Looks whether more than one tenant has a valid key.
@@ -568,6 +618,12 @@ impl Keeper {
     pub async fn has_keys(&self) -> Result<bool> {
         Ok(self.inner.store.keys().live_tenants(Timestamp::now()).await?.is_some())
     }
+}
+
+/// Returns the refusal of a call whose key has ended before it began.
+pub(crate) fn ended_while_waiting() -> KeeperError {
+    let reason = "it was revoked or changed, or has expired, before the call began".to_owned();
+    KeeperError::Policy { field: "key", reason }
 }
 
 /// Checks the name or the tenant of a key.
@@ -606,9 +662,13 @@ fn check_approval(approval: Approval, role: Role) -> Result<()> {
     Err(KeeperError::field("approval", reason))
 }
 
+fn rights(row: &KeyRow) -> Rights {
+    Rights { role: row.role, approval: row.approval }
+}
+
 /// Reports whether a key may do less after a change, or its calls wait for approval that did not before.
 fn is_narrower(before: &KeyRow, after: &KeyRow) -> bool {
-    !after.role.includes(before.role) || (after.approval != before.approval && !after.approval.is_never())
+    rights(before).exceed(rights(after))
 }
 
 /// Returns when a key expires that is valid for this long from now on.

@@ -135,5 +135,5 @@ pub use tools::{
     ToolCall, ToolInfo, ToolResult, ToolVerdict, WrittenFile,
 };
 pub use uploads::{MAX_UPLOAD_BYTES, OpenUpload, UploadLink};
-pub use validity::{KeyEnds, Validity};
+pub use validity::{KeyEnds, Rights, Validity};
 pub use volumes::{NewVolume, VolumeInfo, VolumesConfig};

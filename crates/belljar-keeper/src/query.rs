@@ -14,7 +14,8 @@ use jiff::Timestamp;
 use sha2::{Digest as _, Sha256};
 
 use crate::action::{
-    ENGINE_LIST, KEY_GET, SANDBOX_LIST, SANDBOX_LOGS, SANDBOX_METRICS, SANDBOX_NETWORK_LOG, SANDBOX_UPDATE,
+    Action, ENGINE_LIST, KEY_GET, SANDBOX_LIST, SANDBOX_LOGS, SANDBOX_METRICS, SANDBOX_NETWORK_LOG,
+    SANDBOX_UPDATE,
 };
 use crate::caller::Caller;
 use crate::entry::{Entry, to_info};
@@ -207,12 +208,22 @@ impl Keeper {
         Ok(())
     }
 
+    /// Finds a sandbox to look at what only a running one has; waits for one that is being created.
+    async fn find_created(&self, caller: &Caller, id: &str, action: Action) -> Result<Arc<Entry>> {
+        let entry = self.find_to_look(caller, id, action).await?;
+        if entry.state() != SandboxState::Creating {
+            return Ok(entry);
+        }
+        drop(entry.step.lock().await);
+        self.find_to_look(caller, id, action).await
+    }
+
     /// Returns a sandbox's resource usage.
     ///
     /// # Errors
     /// As [`Keeper::get`].
     pub async fn metrics(&self, caller: &Caller, id: &str) -> Result<SandboxMetrics> {
-        let entry = self.find_to_look(caller, id, SANDBOX_METRICS).await?;
+        let entry = self.find_created(caller, id, SANDBOX_METRICS).await?;
         let (sandbox, state, started) = {
             let live = entry.live();
             (live.sandbox.clone(), live.row.state, live.row.started_at)
@@ -257,7 +268,7 @@ impl Keeper {
         after: u64,
         follow: bool,
     ) -> Result<impl Stream<Item = std::io::Result<NetworkRecord>> + Send + use<>> {
-        let entry = self.find_to_look(caller, id, SANDBOX_NETWORK_LOG).await?;
+        let entry = self.find_created(caller, id, SANDBOX_NETWORK_LOG).await?;
         let sandbox = entry.require_running("reading the log of its network")?;
         let reports = sandbox.network_log(after, follow).await?;
         Ok(reports.try_filter_map(async |report| Ok(report.record())))

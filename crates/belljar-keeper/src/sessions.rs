@@ -261,7 +261,7 @@ impl Keeper {
         sessions.forget_expired(Timestamp::now()).await?;
         for seen in self.inner.sessions.hashes() {
             let is_valid = match sessions.get(&seen).await? {
-                Some(row) => !self.has_ended(&row.key).await,
+                Some(row) => !self.is_over(&row.key, |_| false).await,
                 None => false,
             };
             if !is_valid {

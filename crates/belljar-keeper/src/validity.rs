@@ -3,7 +3,10 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use belljar_model::{Approval, Role};
 use parking_lot::Mutex;
+
+use crate::session::Session;
 
 /// Number of ends that are kept. Callers that were authenticated before all of them count as ended, and authenticate again.
 const MAX_ENDS: usize = 4096;
@@ -58,9 +61,66 @@ impl Validity {
     }
 }
 
+/// What a key may do, as far as it ends what goes on in its name when it becomes less.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rights {
+    /// Its role.
+    pub role: Role,
+    /// Which of its calls wait for approval.
+    pub approval: Approval,
+}
+
+impl Rights {
+    /// Reports whether these are more than the others in any way.
+    #[must_use]
+    pub fn exceed(self, others: Self) -> bool {
+        !others.role.includes(self.role) || others.approval > self.approval
+    }
+
+    /// Returns all that either of both allows.
+    #[must_use]
+    pub fn or(self, others: Self) -> Self {
+        let role = if self.role.includes(others.role) { self.role } else { others.role };
+        Self { role, approval: self.approval.min(others.approval) }
+    }
+}
+
+/// A key as it was read for what waits in its name.
+#[derive(Debug, Clone)]
+pub(crate) struct Standing {
+    pub(crate) key: String,
+    pub(crate) rights: Rights,
+    /// The session that it came with.
+    pub(crate) session: Option<Session>,
+    pub(crate) validity: Validity,
+}
+
+impl Standing {
+    /// Reports whether this server has revoked the key since, or lowered what it may do.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.validity.has_ended(&self.key)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn rights_are_compared() {
+        let rights = |role, approval| Rights { role, approval };
+        let user = rights(Role::User, Approval::OnRisk);
+        for (others, exceeds) in [
+            (user, false),
+            (rights(Role::Admin, Approval::Never), false),
+            (rights(Role::Read, Approval::Never), true),
+            (rights(Role::User, Approval::Always), true),
+        ] {
+            assert_eq!(user.exceed(others), exceeds, "{others:?}");
+            assert!(!user.or(others).role.includes(Role::Admin) || others.role == Role::Admin);
+            assert!(!user.exceed(user.or(others)) && !others.exceed(user.or(others)));
+        }
+    }
 
     #[test]
     fn keys_end_for_those_who_read_them_before() {

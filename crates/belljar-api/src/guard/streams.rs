@@ -1,12 +1,12 @@
 //! Limit on the open streams of one key, which end when the key is revoked, expires or may do less, or the server shuts down.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use axum::body::{Body, HttpBody as _};
-use belljar_keeper::{Caller, ServiceWall, Session};
+use belljar_keeper::{Caller, Rights, ServiceWall, Session};
 use belljar_model::SandboxId;
 use bytes::Bytes;
 use futures::{Stream, StreamExt as _, TryStreamExt as _};
@@ -49,6 +49,8 @@ struct OpenStreams {
     count: usize,
     /// Cancelled when the streams have to end.
     end: CancellationToken,
+    /// All that their callers could do, if they are of a key.
+    rights: Option<Rights>,
 }
 
 /// An open stream. It is counted until it is dropped.
@@ -78,15 +80,16 @@ impl StreamSlots {
         }
     }
 
-    /// Returns the keys that have open streams, send bodies, or have connections to ports.
-    pub(crate) fn keys(&self) -> BTreeSet<String> {
-        let open = self.open();
-        let names = open.keys().filter(|name| !name.starts_with(PORT_OF) && !name.starts_with(OPEN_OF));
-        let key = |name: &str| {
+    /// Returns the keys that have open streams, send bodies, or have connections to ports, with all that they could do when these were opened.
+    pub(crate) fn keys(&self) -> BTreeMap<String, Rights> {
+        let mut keys = BTreeMap::new();
+        for (name, streams) in self.open().iter() {
+            let Some(rights) = streams.rights else { continue };
             let bare = [PORTS_OF, BODIES_OF].iter().find_map(|prefix| name.strip_prefix(prefix));
-            bare.unwrap_or(name).to_owned()
-        };
-        names.map(|name| key(name)).collect()
+            let known = keys.entry(bare.unwrap_or(name).to_owned()).or_insert(rights);
+            *known = known.or(rights);
+        }
+        keys
     }
 
     fn open(&self) -> MutexGuard<'_, HashMap<String, OpenStreams>> {
@@ -98,7 +101,7 @@ impl StreamSlots {
     /// # Errors
     /// Fails if the key has the maximum number of open streams.
     pub(crate) fn take(&self, caller: &Caller) -> Result<StreamSlot, Problem> {
-        let mut slot = self.take_for(&caller.key, self.max)?;
+        let mut slot = self.take_of("", caller, self.max)?;
         check(caller)?;
         slot.session = caller.session.clone();
         Ok(slot)
@@ -115,7 +118,7 @@ impl StreamSlots {
     ) -> Result<StreamSlot, Problem> {
         let mut slot = self.take_for(&format!("{PORT_OF}{sandbox}"), self.max)?;
         if let Some(opener) = opener {
-            slot.opened_by = Some(Box::new(self.take_for(&format!("{PORTS_OF}{}", opener.key), usize::MAX)?));
+            slot.opened_by = Some(Box::new(self.take_of(PORTS_OF, opener, usize::MAX)?));
             check(opener)?;
         }
         Ok(slot)
@@ -127,7 +130,7 @@ impl StreamSlots {
         if body.is_end_stream() {
             return body;
         }
-        match self.take_for(&format!("{BODIES_OF}{}", caller.key), usize::MAX) {
+        match self.take_of(BODIES_OF, caller, usize::MAX) {
             Ok(_) if check(caller).is_err() => {
                 let ended = io::Error::new(io::ErrorKind::PermissionDenied, ENDED);
                 Body::from_stream(futures::stream::iter([io::Result::<Bytes>::Err(ended)]))
@@ -150,9 +153,19 @@ impl StreamSlots {
         Ok([of_address, self.take_for(OPEN, MAX_OPEN)?])
     }
 
+    /// Counts a stream of the caller's key under a name that begins so.
+    fn take_of(&self, beginning: &str, caller: &Caller, max: usize) -> Result<StreamSlot, Problem> {
+        let slot = self.take_for(&format!("{beginning}{}", caller.key), max)?;
+        if let Some(streams) = self.open().get_mut(&slot.key) {
+            let rights = caller.rights();
+            streams.rights = Some(streams.rights.map_or(rights, |known| known.or(rights)));
+        }
+        Ok(slot)
+    }
+
     fn take_for(&self, key: &str, max: usize) -> Result<StreamSlot, Problem> {
         let mut open = self.open();
-        let new = || OpenStreams { count: 0, end: self.stopping.child_token() };
+        let new = || OpenStreams { count: 0, end: self.stopping.child_token(), rights: None };
         let of_key = open.entry(key.to_owned()).or_insert_with(new);
         if of_key.count >= max {
             let detail = format!("streams: {max} of {max} are open; close one and try again");
@@ -363,7 +376,7 @@ mod tests {
         let mut body = slots.bind(&caller("a"), endless()).into_data_stream();
         let mut other = slots.bind(&caller("b"), endless()).into_data_stream();
         assert_eq!(body.next().await.unwrap().unwrap(), "x");
-        assert_eq!(slots.keys().into_iter().collect::<Vec<_>>(), ["a", "b"]);
+        assert_eq!(slots.keys().into_keys().collect::<Vec<_>>(), ["a", "b"]);
         slots.end("a");
         let error = body.next().await.unwrap().unwrap_err();
         assert!(error.to_string().contains("revoked"), "{error}");
@@ -397,6 +410,21 @@ mod tests {
         let _streams = [slots.take(&caller()).unwrap(), slots.take_port(&port, Some(&caller())).unwrap()];
     }
 
+    #[test]
+    fn streams_know_what_their_callers_could_do() {
+        use belljar_model::{Approval, Role};
+
+        let slots = StreamSlots::new(9, CancellationToken::new());
+        let caller = |role, approval| Caller { role, approval, ..Caller::operator("test", "request") };
+        let reader = slots.take(&caller(Role::Read, Approval::Never)).unwrap();
+        let _body = slots.bind(&caller(Role::User, Approval::Always), Body::from("body"));
+        let rights = |role, approval| vec![Rights { role, approval }];
+        let known = || slots.keys().into_values().collect::<Vec<_>>();
+        assert_eq!(known(), rights(Role::User, Approval::Never));
+        drop(reader);
+        assert_eq!(known(), rights(Role::User, Approval::Always));
+    }
+
     #[tokio::test]
     async fn connections_to_ports_end_with_their_key() {
         let stopping = CancellationToken::new();
@@ -409,7 +437,7 @@ mod tests {
             slots.take_port(&two, Some(&caller("b"))).unwrap(),
             slots.take_port(&SandboxId::from_entropy([3; 20]), None).unwrap(),
         );
-        assert_eq!(slots.keys().into_iter().collect::<Vec<_>>(), ["a", "b"]);
+        assert_eq!(slots.keys().into_keys().collect::<Vec<_>>(), ["a", "b"]);
         slots.end("a");
         first.key_end().await;
         for left in [&second, &public] {

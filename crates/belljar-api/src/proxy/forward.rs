@@ -8,6 +8,7 @@ use axum::response::Response;
 use belljar_engine::{ErrorCode, GuestError};
 use belljar_http_hop::{is_reflecting, prepare_request, prepare_response, wants_upgrade};
 use belljar_keeper::{Entered, KeeperError};
+use futures::FutureExt as _;
 use http::header::TRAILER;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, Version, header};
 use hyper::upgrade::OnUpgrade;
@@ -16,7 +17,7 @@ use hyper_util::rt::TokioIo;
 use super::body::{HoldingBody, Task};
 use super::{credential, headers, host_of};
 use crate::api::Shared;
-use crate::guard::{Client, StreamSlot};
+use crate::guard::{Client, ENDED, StreamSlot};
 use crate::problem::{Code, Problem};
 use belljar_keeper::GuestResource;
 
@@ -74,6 +75,9 @@ pub(super) async fn forward(
         Err(_) => {
             let detail = format!("the program on port {} did not respond in time", target.port);
             return Err(Problem::new(Code::SandboxUnresponsive, detail));
+        }
+        Ok(Err(_)) if slot.key_end().now_or_never().is_some() => {
+            return Err(Problem::new(Code::Unauthenticated, ENDED));
         }
         Ok(Err(error)) => return Err(to_problem(&entered, target.port, &error).await),
         Ok(Ok(answer)) => answer,

@@ -112,7 +112,7 @@ impl Api {
     }
 
     /// Ends the open streams of keys that are revoked or may do less, and now and then those of keys that have expired, or that another
-    /// server has revoked.
+    /// server has revoked or lowered.
     async fn end_revoked(&self) -> Result<(), ServeError> {
         let (keeper, streams) = (&self.shared.keeper, &self.shared.streams);
         let mut revocations = keeper.revocations();
@@ -120,15 +120,20 @@ impl Api {
         loop {
             tokio::select! {
                 revoked = revocations.recv() => match revoked {
-                    Ok(key) => streams.end(&key),
+                    Ok(key) => {
+                        streams.end(&key);
+                        continue;
+                    }
+                    // Of the keys that were missed, the store tells.
                     Err(RecvError::Lagged(_)) => {}
                     Err(RecvError::Closed) => std::future::pending().await,
                 },
-                _ = checks.tick() => for key in streams.keys() {
-                    if keeper.has_ended(&key).await {
-                        streams.end(&key);
-                    }
-                },
+                _ = checks.tick() => {}
+            }
+            for (key, rights) in streams.keys() {
+                if keeper.has_ended(&key, rights).await {
+                    streams.end(&key);
+                }
             }
         }
     }

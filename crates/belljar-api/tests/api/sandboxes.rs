@@ -79,7 +79,12 @@ async fn creates_need_not_be_waited_for(fixture: Fixture) {
     assert_eq!((made.status.as_u16(), &made.json()["state"]), (202, &json!("creating")));
     // A call waits until it runs, and so does a second request for it.
     let same = json!({"name": "soon", "if_exists": "return"});
-    let (again, said) = tokio::join!(user.post("/v1/sandboxes", &same), sh(&user, "soon", "echo here"));
+    let (again, said, metrics) = tokio::join!(
+        user.post("/v1/sandboxes", &same),
+        sh(&user, "soon", "echo here"),
+        user.get("/v1/sandboxes/soon/metrics"),
+    );
+    assert_eq!(metrics.status, 200, "{metrics:?}");
     assert_eq!((again.status.as_u16(), &again.json()["state"]), (200, &json!("running")));
     assert_eq!((&again.json()["id"], &said["stdout"]["data"]), (&made.json()["id"], &json!("here\n")));
 

@@ -64,9 +64,10 @@ pub(super) async fn run(
     events: Events,
 ) {
     let turn = tokio::select! {
+        biased;
+        // The caller has disconnected, or withdrawn what has not begun.
+        () = events.closed() => return,
         turn = ticket.wait_turn() => turn,
-        // The caller has disconnected.
-        () = events.closed(), if job.kill_on_disconnect => return,
     };
     let last = execute(&guest, &context, turn, &job, &events).await;
     // The next execution does not wait for the reader of this one.

@@ -281,9 +281,8 @@ impl RunningCode<'_> {
             expires_at: Timestamp::now().checked_add(steps.timeout).unwrap_or(Timestamp::MAX),
         };
         let (answers, answered) = oneshot::channel();
-        let (run, key) = (steps.run.clone(), self.caller.key.clone());
-        let session = self.caller.session.clone();
-        self.report.step(EndedStep { run, key, session, step, answers }).await;
+        let (run, standing) = (steps.run.clone(), self.caller.standing());
+        self.report.step(EndedStep { run, standing, step, answers }).await;
         let answers = answered.await;
         self.release(keeper).await?;
         // Dropped without a reason where nobody has kept the run.

@@ -11,7 +11,6 @@ use std::time::Duration;
 
 use belljar_engine::CodeEvent;
 use belljar_model::{CodeExecution, SandboxId};
-use belljar_store::ServiceWall;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::action::CODE_ANSWER;
@@ -22,7 +21,6 @@ use crate::entry::until;
 use crate::error::KeeperError;
 use crate::keeper::{Keeper, Result};
 use crate::run::{Run, RunEvent};
-use crate::session::Session;
 
 /// Time for which the calls of a step wait for their answers if the request gives none.
 /// Source: docs/spec.md; held by `steps::calls_wait_for_their_time` of the keeper's tests.
@@ -30,9 +28,6 @@ pub(super) const CALL_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// Range of that time. Source: docs/spec.md; held by `times_of_calls_are_bounded`.
 pub(super) const CALL_TIMEOUTS: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(3600)];
-
-/// Interval at which the key of a step is checked for having expired, or having been revoked by another server.
-const KEY_CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// How a step has ended.
 #[derive(Debug)]
@@ -54,11 +49,11 @@ impl Keeper {
             return Err(KeeperError::ShuttingDown);
         }
         let (keeper, id, left) = (self.clone(), ended.run.clone(), until(ended.step.expires_at));
-        let (key, session) = (ended.key.clone(), ended.session.clone());
+        let standing = ended.standing.clone();
         let expiry = tokio::spawn(async move {
             let reason = tokio::select! {
                 () = tokio::time::sleep(left) => TIME_OVER,
-                () = keeper.wait_for_key_end(&key, session.as_ref()) => KEY_ENDED,
+                () = keeper.wait_for_key_end(&standing) => KEY_ENDED,
             };
             keeper.inner.steps.close(&id, reason);
         });
@@ -67,28 +62,6 @@ impl Keeper {
             self.inner.steps.close_all(SERVER_ENDED);
         }
         Ok(Some(step))
-    }
-
-    /// Waits until a key is not valid any more, or the session that it came with has ended.
-    async fn wait_for_key_end(&self, key: &str, session: Option<&Session>) {
-        if ServiceWall::RevokedCalls.is_down() {
-            return std::future::pending().await;
-        }
-        let session_end = async {
-            match session {
-                Some(session) => session.wait_for_end().await,
-                None => std::future::pending().await,
-            }
-        };
-        let key_end = async {
-            while !self.has_ended(key).await {
-                tokio::time::sleep(KEY_CHECK_INTERVAL).await;
-            }
-        };
-        tokio::select! {
-            () = session_end => {}
-            () = key_end => {}
-        }
     }
 
     /// Reads a run to the end of its step.

@@ -9,6 +9,7 @@ use belljar_keeper::{
 };
 use belljar_model::{Approval, Role, SandboxId, SpecFile};
 
+use crate::approvals::refusal;
 use crate::fixture::{Fixture, plain, shell, text, until, user};
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -190,6 +191,35 @@ pub(crate) async fn signed_files_open_that_file_only(fixture: Fixture) {
 }
 
 /// What a key has issued is judged by what the key may do now.
+pub(crate) async fn lowered_keys_are_noticed_by_other_servers(fixture: Fixture) {
+    let operator = Caller::operator("test", "r");
+    let other = fixture.reopen(|config| config.name = "other".to_owned()).await;
+    let made = fixture.keeper.create_key(&operator, new_key("ann")).await.unwrap();
+    let rights = fixture.keeper.authenticate(&made.key, "c", "r").await.unwrap().rights();
+    let waits = |approval| KeyChange { approval: Some(approval), ..KeyChange::default() };
+    let role = |role| KeyChange { role: Some(role), ..KeyChange::default() };
+    for (change, ends) in [
+        (waits(Approval::OnRisk), true),
+        (waits(Approval::Never), false),
+        (role(Role::Read), true),
+        (role(Role::Admin), false),
+    ] {
+        other.update_key(&operator, &made.info.id, change.clone()).await.unwrap();
+        assert_eq!(fixture.keeper.has_ended(&made.info.id, rights).await, ends, "{change:?}");
+    }
+    other.close(OnShutdown::Keep).await.unwrap();
+}
+
+/// They may wait for their turn to start.
+pub(crate) async fn creates_end_with_their_key(fixture: Fixture) {
+    let ends = belljar_keeper::KeyEnds::default();
+    let ann = Caller { validity: ends.now(), ..user("ann") };
+    ends.add(&ann.key);
+    let (code, said) = refusal(fixture.keeper.create(&ann, plain()).await);
+    assert!(code == "policy_refused" && said.contains("before the call began"), "{code}: {said}");
+    assert!(fixture.keeper.list(&ann, Default::default()).await.unwrap().items.is_empty());
+}
+
 pub(crate) async fn credentials_are_worth_what_their_key_is(fixture: Fixture) {
     let operator = Caller::operator("test", "r");
     let keeper = fixture.reopen(|config| config.share_host_tree = true).await;
@@ -247,7 +277,7 @@ pub(crate) async fn credentials_are_worth_what_their_key_is(fixture: Fixture) {
         }
         let may_upload = keeper.open_upload(&upload, "c", "r").await.is_ok();
         assert_eq!(may_upload, change.role == Some(Role::User), "{change:?}");
-        assert_eq!(keeper.has_ended(&made.info.id).await, !is_live);
+        assert!(keeper.has_ended(&made.info.id, caller.rights()).await);
     }
     keeper.close(OnShutdown::Kill).await.unwrap();
 }

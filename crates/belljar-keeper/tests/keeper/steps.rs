@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use belljar_keeper::{
     CallAnswer, Caller, CodeRequest, CodeStep, CodeTools, KeeperError, KeyChange, OnDisconnect, OnShutdown,
-    StepEnd,
+    RunEvent, StepEnd,
 };
 use belljar_model::{CodeExecution, CodeStatus, Role, SandboxState};
 use bytes::Bytes;
@@ -244,6 +244,47 @@ pub(crate) async fn steps_end_with_their_key(fixture: Fixture) {
         let (code, said) = refusal(go_on(&fixture, &agent, vec![result(&step.calls[0].id, "5")]).await);
         assert!(code == "call_closed" && said.contains("its key was revoked or changed"), "{said}");
         fixture.keeper.kill(&operator, &id).await.unwrap();
+    }
+}
+
+pub(crate) async fn code_that_waits_ends_with_its_key(fixture: Fixture) {
+    let operator = Caller::operator("test", "request");
+    let lower = KeyChange { role: Some(Role::Read), ..KeyChange::default() };
+    let expire = KeyChange { expires: Some(Some(Duration::ZERO)), ..KeyChange::default() };
+    let code = |text: &str, on_disconnect| CodeRequest {
+        code: text.to_owned().into(),
+        language: Some("bash".to_owned()),
+        on_disconnect,
+        ..CodeRequest::default()
+    };
+    let id = fixture.create(&user(&fixture).await).await.id.to_string();
+    for (change, then) in [
+        (None, OnDisconnect::Continue),
+        (Some(lower), OnDisconnect::Kill),
+        (Some(expire), OnDisconnect::Continue),
+    ] {
+        let agent = user(&fixture).await;
+        let mut first = fixture.keeper.stream_code(
+            &operator,
+            &id,
+            code("until test -e go; do sleep 0.02; done; rm go", OnDisconnect::Continue),
+        );
+        while !matches!(first.next().await.unwrap(), RunEvent::Progress(_)) {}
+        let mut second = fixture.keeper.stream_code(&agent, &id, code("touch ran", then));
+        assert!(matches!(second.next().await.unwrap(), RunEvent::Queued));
+        match change {
+            None => fixture.keeper.revoke_key(&operator, &agent.key).await.unwrap(),
+            Some(change) => drop(fixture.keeper.update_key(&operator, &agent.key, change).await.unwrap()),
+        }
+        let Some(RunEvent::Ended(refused)) = second.next().await else { panic!("it goes on") };
+        let (code_of, said) = refusal(refused);
+        assert!(code_of == "policy_refused" && said.contains("before the call began"), "{code_of}: {said}");
+        fixture.sh(&operator, &id, "touch go").await;
+        while first.next().await.is_some() {}
+        // What comes after it runs.
+        let after =
+            fixture.keeper.run_code(&operator, &id, code("ls", OnDisconnect::Continue)).await.unwrap();
+        assert!(!printed(&after).contains("ran"), "{after:?}");
     }
 }
 
