@@ -178,8 +178,10 @@ fn format_report(report: &Report, marks: Marks) -> String {
             },
         };
         let _ = writeln!(text, "  {mark} {:<15} {walls}; {use_of}", name.as_str());
-        let (can, cannot): (Vec<_>, Vec<_>) =
-            engine.capabilities.list().into_iter().partition(|(_, can)| *can);
+        // Whether sandboxes survive a restart is for the server to say, which holds them.
+        let capabilities =
+            engine.capabilities.list().into_iter().filter(|(name, _)| *name != "survive_restart");
+        let (can, cannot): (Vec<_>, Vec<_>) = capabilities.partition(|(_, can)| *can);
         for (what, which) in [("can", can), ("cannot", cannot)] {
             if !which.is_empty() {
                 let names: Vec<&str> = which.into_iter().map(|(name, _)| name).collect();

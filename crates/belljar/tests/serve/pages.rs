@@ -43,7 +43,7 @@ fn rest_page_commands_work() {
         return say(&lack);
     }
     let mut blocks = blocks(&page("rest.md"), "sh");
-    assert_eq!(blocks.len(), 14);
+    assert_eq!(blocks.len(), 15);
     let has_code = has_ipython();
     if !has_code {
         blocks.retain(|block| !block.contains("/code "));
