@@ -72,15 +72,15 @@ impl Caller {
         self.validity.has_ended(&self.key)
     }
 
-    /// Returns what its key may do.
+    /// Returns what its key could do when it was read, also for calls that have been approved.
     #[must_use]
     pub fn rights(&self) -> Rights {
-        Rights { role: self.role, approval: self.approval }
+        self.validity.rights().unwrap_or(Rights { role: self.role, approval: self.approval })
     }
 
     pub(crate) fn standing(&self) -> Standing {
         let (key, session) = (self.key.clone(), self.session.clone());
-        Standing { key, rights: self.rights(), session, validity: self.validity.clone() }
+        Standing { key, session, validity: self.validity.clone() }
     }
 
     /// Reports whether the caller has the role for an action, and a key if the token of a sandbox is not enough for it.

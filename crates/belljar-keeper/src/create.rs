@@ -24,6 +24,7 @@ use crate::idempotency::{CREATE, ClaimOutcome};
 use crate::images::ENGINE_IMAGE_PREFIX;
 use crate::info::SandboxInfo;
 use crate::keeper::{Keeper, Result};
+use crate::keys::ended_while_waiting;
 use crate::lifecycle::{after, holder_deadline};
 use crate::pool::has_ended;
 use crate::request::{
@@ -67,6 +68,8 @@ pub(crate) struct LaunchPlan {
     pub(crate) idempotency: Option<String>,
     pub(crate) for_build: bool,
     pub(crate) ports: PortSettings,
+    /// Called once the sandbox is recorded, unless it comes from a pool.
+    pub(crate) accepted: Box<Accepted>,
 }
 
 impl Keeper {
@@ -87,13 +90,13 @@ impl Keeper {
         accepted: Box<Accepted>,
     ) -> Pin<Box<dyn Future<Output = Result<Created>> + Send + '_>> {
         let (keeper, caller) = (self.clone(), caller.clone());
-        let creating = async move { keeper.create_audited(&caller, request, false, &accepted).await };
+        let creating = async move { keeper.create_audited(&caller, request, false, accepted).await };
         Box::pin(run_detached(&self.inner.tasks, creating))
     }
 
     /// Creates a sandbox in which a template is built. It ends with this server.
     pub(crate) async fn create_for_build(&self, caller: &Caller, request: CreateSandbox) -> Result<Created> {
-        self.create_audited(caller, request, true, &|_| {}).await
+        self.create_audited(caller, request, true, Box::new(|_| {})).await
     }
 
     async fn create_audited(
@@ -101,7 +104,7 @@ impl Keeper {
         caller: &Caller,
         request: CreateSandbox,
         for_build: bool,
-        accepted: &Accepted,
+        accepted: Box<Accepted>,
     ) -> Result<Created> {
         self.check_reserve("make a sandbox").await?;
         let creating = self.create_once(caller, request, for_build, accepted);
@@ -124,7 +127,7 @@ impl Keeper {
         caller: &Caller,
         request: CreateSandbox,
         for_build: bool,
-        accepted: &Accepted,
+        accepted: Box<Accepted>,
     ) -> Result<Created> {
         self.require(caller, SANDBOX_CREATE)?;
         if !caller.approval.is_never() && !request.files.is_empty() {
@@ -158,8 +161,8 @@ impl Keeper {
                 return Ok(Created { info: entry.info(), existing: true });
             }
         }
-        let plan = LaunchPlan { for_build, ..self.plan_launch(caller, request).await? };
-        let entry = self.create_from_plan(caller, plan, accepted).await?;
+        let plan = LaunchPlan { for_build, accepted, ..self.plan_launch(caller, request).await? };
+        let entry = self.create_from_plan(caller, plan).await?;
         if let Some(claim) = claim {
             claim.finish(entry.id.as_str().as_bytes()).await?;
         }
@@ -209,6 +212,7 @@ impl Keeper {
             idempotency: request.idempotency.map(|idempotency| idempotency.key_of(caller)),
             for_build: false,
             ports: request.ports,
+            accepted: Box::new(|_| {}),
         })
     }
 
@@ -341,23 +345,18 @@ impl Keeper {
     }
 
     /// Creates a sandbox from a plan. It counts in quotas from before it exists until nothing of it is left.
-    pub(crate) async fn create_from_plan(
-        &self,
-        caller: &Caller,
-        plan: LaunchPlan,
-        accepted: &Accepted,
-    ) -> Result<Arc<Entry>> {
-        self.start_plan(caller, plan, accepted).await.map_err(|error| error.for_caller(caller))
+    pub(crate) async fn create_from_plan(&self, caller: &Caller, plan: LaunchPlan) -> Result<Arc<Entry>> {
+        self.start_plan(caller, plan).await.map_err(|error| error.for_caller(caller))
     }
 
-    async fn start_plan(&self, caller: &Caller, plan: LaunchPlan, accepted: &Accepted) -> Result<Arc<Entry>> {
+    async fn start_plan(&self, caller: &Caller, plan: LaunchPlan) -> Result<Arc<Entry>> {
         let begin = Instant::now();
         let volumes = self.hold_volumes(caller, &plan.spec).await?;
         let share = self.inner.ledger.reserve(caller, &plan.spec)?;
         self.admit_start(caller).await?;
         let entry = match self.take_pooled(caller, &plan, begin).await? {
             Some(entry) => entry,
-            None => self.launch(caller, &plan, begin, accepted).await?,
+            None => self.launch(caller, &plan, begin).await?,
         };
         self.inner.keep_share(&entry.id, share);
         entry.keep_volumes(volumes);
@@ -429,18 +428,18 @@ impl Keeper {
     }
 
     /// Launches a new sandbox, which is reported once it is recorded.
-    async fn launch(
-        &self,
-        caller: &Caller,
-        plan: &LaunchPlan,
-        begin: Instant,
-        accepted: &Accepted,
-    ) -> Result<Arc<Entry>> {
+    async fn launch(&self, caller: &Caller, plan: &LaunchPlan, begin: Instant) -> Result<Arc<Entry>> {
+        let standing = caller.standing();
         let passing = self.inner.gate.acquire(&caller.key).instrument(step!("keeper.wait_for_turn"));
-        let permit = passing.await.map_err(|full| KeeperError::Full {
-            what: format!("{} sandboxes are already waiting to be started", full.waiting),
-            retry_after: RETRY_AFTER,
-        })?;
+        let permit = tokio::select! {
+            // The end of its key is looked at only if it has to wait.
+            biased;
+            passed = passing => passed.map_err(|full| KeeperError::Full {
+                what: format!("{} sandboxes are already waiting to be started", full.waiting),
+                retry_after: RETRY_AFTER,
+            })?,
+            () = self.wait_for_key_end(&standing) => return Err(ended_while_waiting()),
+        };
         self.check_key_still(caller)?;
         self.check_machine_disk(caller, &plan.spec).await?;
         let row = self.row(caller, plan, new_id()?, begin, false)?;
@@ -449,7 +448,7 @@ impl Keeper {
         let entry = Entry::new(row, spec, settings, None, &self.inner.events);
         let step = entry.step.lock().await;
         self.put(&entry);
-        accepted(&entry);
+        (plan.accepted)(&entry);
         // The guest needs no environment: each execution brings its own.
         let mut bare = SandboxSpec { env: Vec::new(), ..plan.spec.clone() };
         let lifetime = &plan.lifetime;

@@ -579,7 +579,8 @@ impl Keeper {
                     // Which keys have ended, `standing` knows.
                     _ = ends.recv() => {}
                     () = tokio::time::sleep(KEY_CHECK_INTERVAL) => {
-                        if self.has_ended(&standing.key, standing.rights).await {
+                        let Some(rights) = standing.validity.rights() else { continue };
+                        if self.has_ended(&standing.key, rights).await {
                             return;
                         }
                     }
@@ -713,7 +714,7 @@ pub(crate) fn caller(
         approval: row.approval,
         only,
         session: None,
-        validity,
+        validity: validity.with_rights(rights(row)),
         client: client.to_owned(),
         request_id: request_id.to_owned(),
     }

@@ -119,6 +119,7 @@ impl ForkSource {
             idempotency: None,
             for_build: false,
             ports: self.ports.clone(),
+            accepted: Box::new(|_| {}),
         }
     }
 }
@@ -244,7 +245,7 @@ impl Keeper {
 
     /// Creates one fork, and records it in the audit log before it is reported.
     async fn copy(&self, caller: &Caller, entered: &Entered, source: &ForkSource) -> Result<SandboxInfo> {
-        let made = self.create_from_plan(caller, source.plan_launch(), &|_| {}).await;
+        let made = self.create_from_plan(caller, source.plan_launch()).await;
         let made = made.map(|entry| entry.info());
         let mut details = Vec::new();
         if let Ok(info) = &made {

@@ -22,11 +22,13 @@ struct Ends {
     last: VecDeque<String>,
 }
 
-/// The moment at which a key was read. The default is that of what has no key, and never ends.
+/// The moment at which a key was read, and what it could do then. The default is that of what has no key, and never ends.
 #[derive(Debug, Clone, Default)]
 pub struct Validity {
     ends: KeyEnds,
     since: u64,
+    /// None until the key has been read, and for what has none.
+    rights: Option<Rights>,
 }
 
 impl KeyEnds {
@@ -36,7 +38,7 @@ impl KeyEnds {
         let ends = self.0.lock();
         let since = ends.before.saturating_add(ends.last.len() as u64);
         drop(ends);
-        Validity { ends: self.clone(), since }
+        Validity { ends: self.clone(), since, rights: None }
     }
 
     /// Adds the end of a key.
@@ -51,6 +53,16 @@ impl KeyEnds {
 }
 
 impl Validity {
+    /// Returns this with what the key could do.
+    pub(crate) fn with_rights(self, rights: Rights) -> Self {
+        Self { rights: Some(rights), ..self }
+    }
+
+    /// Returns what the key could do when it was read, if there is one.
+    pub(crate) fn rights(&self) -> Option<Rights> {
+        self.rights
+    }
+
     /// Reports whether this server has revoked the key since, or lowered what it may do.
     #[must_use]
     pub fn has_ended(&self, key: &str) -> bool {
@@ -89,7 +101,6 @@ impl Rights {
 #[derive(Debug, Clone)]
 pub(crate) struct Standing {
     pub(crate) key: String,
-    pub(crate) rights: Rights,
     /// The session that it came with.
     pub(crate) session: Option<Session>,
     pub(crate) validity: Validity,

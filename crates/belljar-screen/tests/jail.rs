@@ -175,6 +175,7 @@ fn process_that_waits_reads_one_piece() {
     assert!(high(RISKY) && !high("print(1)"));
     let [other] = forks()[..] else { panic!("one process forks, not {:?}", forks()) };
     assert_ne!(one, other);
+    none_waits();
     screeners.prepare();
     let [last] = waiting()[..] else { panic!("one process waits, not {:?}", waiting()) };
     drop(screeners);

@@ -155,15 +155,14 @@ impl StreamSlots {
 
     /// Counts a stream of the caller's key under a name that begins so.
     fn take_of(&self, beginning: &str, caller: &Caller, max: usize) -> Result<StreamSlot, Problem> {
-        let slot = self.take_for(&format!("{beginning}{}", caller.key), max)?;
-        if let Some(streams) = self.open().get_mut(&slot.key) {
-            let rights = caller.rights();
-            streams.rights = Some(streams.rights.map_or(rights, |known| known.or(rights)));
-        }
-        Ok(slot)
+        self.take_with(&format!("{beginning}{}", caller.key), max, Some(caller.rights()))
     }
 
     fn take_for(&self, key: &str, max: usize) -> Result<StreamSlot, Problem> {
+        self.take_with(key, max, None)
+    }
+
+    fn take_with(&self, key: &str, max: usize, rights: Option<Rights>) -> Result<StreamSlot, Problem> {
         let mut open = self.open();
         let new = || OpenStreams { count: 0, end: self.stopping.child_token(), rights: None };
         let of_key = open.entry(key.to_owned()).or_insert_with(new);
@@ -173,6 +172,10 @@ impl StreamSlots {
                 .with_retry_after(Some(std::time::Duration::from_secs(1))));
         }
         of_key.count += 1;
+        of_key.rights = match (of_key.rights, rights) {
+            (Some(known), Some(rights)) => Some(known.or(rights)),
+            (known, rights) => known.or(rights),
+        };
         let (key, end) = (key.to_owned(), of_key.end.clone());
         Ok(StreamSlot { slots: self.clone(), key, end, session: None, opened_by: None })
     }

@@ -459,6 +459,19 @@ pub(crate) async fn sessions_wait_in_their_sandbox(fixture: Fixture) {
     }
 }
 
+/// It waits longer than the interval at which its key is checked.
+pub(crate) async fn approved_calls_wait_for_their_turn(fixture: Fixture) {
+    add_tool(&fixture, true).await;
+    let (agent, ann) = (watched(&fixture).await, approver(&fixture).await);
+    let first = call(&fixture, &agent, code("sleep 6; touch first"));
+    approve(&fixture, &ann, &waiting(&fixture).await.id).await.unwrap();
+    until("it runs", async || recorded(&fixture, "approval.approve").await == 1).await;
+    let second = call(&fixture, &agent, code("ls"));
+    approve(&fixture, &ann, &waiting(&fixture).await.id).await.unwrap();
+    assert_eq!(output(&second.await.unwrap().unwrap()), "first\n");
+    first.await.unwrap().unwrap();
+}
+
 pub(crate) async fn keys_that_wait_have_no_way_around(fixture: Fixture) {
     let (agent, ann) = (watched(&fixture).await, approver(&fixture).await);
     let id = fixture.create(&agent).await.id.to_string();

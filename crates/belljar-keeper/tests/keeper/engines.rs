@@ -6,13 +6,16 @@ use std::time::Duration;
 
 use belljar_engine::{Capabilities, CreateRequest, Engine, EngineError, Engines, Offer, Sandbox};
 use belljar_keeper::{
-    BuildTemplate, Caller, CreateSandbox, Lifetime, ListSandboxes, OnShutdown, SandboxUpdate, TimeoutAction,
+    BuildTemplate, Caller, CreateSandbox, KeyChange, Lifetime, ListSandboxes, OnShutdown, SandboxUpdate,
+    TimeoutAction,
 };
 use belljar_local::{LocalConfig, LocalEngine, LocalKind};
-use belljar_model::{EngineName, SandboxSpec, SpecFile, Timeout};
+use belljar_model::{EngineName, Role, SandboxSpec, SpecFile, Timeout};
 use futures::future::BoxFuture;
+use tokio::sync::Semaphore;
 
-use crate::fixture::{Fixture, plain, shell, text, user};
+use crate::approvals::refusal;
+use crate::fixture::{Fixture, plain, shell, text, until, user};
 
 const TRIVIAL: EngineName = EngineName::known("trivial");
 
@@ -50,6 +53,26 @@ impl Engine for Trivial {
             let mut sandbox = self.0.create(CreateRequest { spec: &spec, ..request }).await?;
             sandbox.isolation.engine = TRIVIAL;
             Ok(sandbox)
+        })
+    }
+}
+
+/// Engine that waits for a permit before it creates a sandbox.
+struct Held(LocalEngine, Arc<Semaphore>);
+
+impl Engine for Held {
+    fn name(&self) -> EngineName {
+        self.0.name()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.0.capabilities()
+    }
+
+    fn create<'a>(&'a self, request: CreateRequest<'a>) -> BoxFuture<'a, Result<Sandbox, EngineError>> {
+        Box::pin(async move {
+            self.1.acquire().await.unwrap().forget();
+            self.0.create(request).await
         })
     }
 }
@@ -108,6 +131,48 @@ pub(crate) async fn second_engine_is_selected_by_name(fixture: Fixture) {
     let labels = [("job".to_owned(), Some("1".to_owned()))].into();
     let update = SandboxUpdate { labels, ..SandboxUpdate::default() };
     assert_eq!(keeper.update(&ann, made.id.as_str(), update).await.unwrap().labels["job"], "1");
+    keeper.close(OnShutdown::Kill).await.unwrap();
+}
+
+/// They are withdrawn at once where this server knows of the end, and soon where only another one does.
+pub(crate) async fn creates_that_wait_end_with_their_key(mut fixture: Fixture) {
+    let operator = Caller::operator("t", "r");
+    let permits = Arc::new(Semaphore::new(0));
+    let engine = LocalEngine::new(LocalConfig::new(LocalKind::Local));
+    fixture.config.max_starts = 1;
+    let keeper = fixture.with_engines(Engines::new(Arc::new(Held(engine, Arc::clone(&permits))))).await;
+    let other = fixture.reopen(|config| config.name = "other".to_owned()).await;
+    let create = |caller: &Caller| {
+        let (keeper, caller) = (keeper.clone(), caller.clone());
+        tokio::spawn(async move { keeper.create(&caller, plain()).await })
+    };
+    let until_metric = async |line: &str| {
+        until(line, async || keeper.prometheus().lines().any(|one| one == line)).await;
+    };
+    let first = create(&operator);
+    until_metric("belljar_starts_under_way 1").await;
+    let lower = KeyChange { role: Some(Role::Read), ..KeyChange::default() };
+    let expire = KeyChange { expires: Some(Some(Duration::ZERO)), ..KeyChange::default() };
+    let ends =
+        [(&keeper, None), (&keeper, Some(lower.clone())), (&keeper, Some(expire)), (&other, Some(lower))];
+    for (index, (by, change)) in ends.into_iter().enumerate() {
+        let made = keeper.create_key(&operator, crate::policy::new_key("default")).await.unwrap();
+        let agent = keeper.authenticate(&made.key, "c", "r").await.unwrap();
+        let second = create(&agent);
+        // Those that were withdrawn are counted until it is their turn.
+        until_metric(&format!("belljar_starts_waiting {}", index + 1)).await;
+        match change {
+            None => by.revoke_key(&operator, &agent.key).await.unwrap(),
+            Some(change) => drop(by.update_key(&operator, &agent.key, change).await.unwrap()),
+        }
+        let (code, said) = refusal(second.await.unwrap().map(|made| made.info.id));
+        assert!(code == "policy_refused" && said.contains("before the call began"), "{code}: {said}");
+    }
+    permits.add_permits(1);
+    first.await.unwrap().unwrap();
+    let all = ListSandboxes { limit: 100, ..ListSandboxes::default() };
+    assert_eq!(keeper.list(&operator, all).await.unwrap().items.len(), 1);
+    other.close(OnShutdown::Keep).await.unwrap();
     keeper.close(OnShutdown::Kill).await.unwrap();
 }
 

@@ -517,7 +517,7 @@ pub(crate) async fn full_machine_is_reported(fixture: Fixture) {
     assert_eq!(keeper.create(&user("ann"), plain()).await.unwrap_err().code(), "shutting_down");
 }
 
-fn new_key(tenant: &str) -> NewKey {
+pub(crate) fn new_key(tenant: &str) -> NewKey {
     NewKey {
         name: "for a test".to_owned(),
         role: Role::User,
