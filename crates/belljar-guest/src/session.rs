@@ -143,7 +143,7 @@ impl v1::Session for Service {
         _: RequestContext,
         request: ServiceRequest<'_, v1::SessionOpen>,
     ) -> ServiceResult<v1::SessionOpened> {
-        let session = open(&self.guest, &request.to_owned_message())?;
+        let session = open(&self.guest, &request.to_owned_message(), "")?;
         let pid = u32::try_from(session.shell.pid).unwrap_or(0);
         Response::ok(v1::SessionOpened {
             id: session.id,
@@ -207,8 +207,12 @@ fn info(session: &Session) -> v1::SessionInfo {
     }
 }
 
-/// Starts a shell.
-pub(crate) fn open(guest: &Arc<Guest>, request: &v1::SessionOpen) -> Result<Arc<Session>, ConnectError> {
+/// Starts a shell as a user; as the sandbox's default one, if the name is empty.
+pub(crate) fn open(
+    guest: &Arc<Guest>,
+    request: &v1::SessionOpen,
+    user: &str,
+) -> Result<Arc<Session>, ConnectError> {
     let sessions = &guest.table.sessions;
     if sessions.inner().open.len() >= MAX_SESSIONS {
         return Err(ConnectError::resource_exhausted(format!(
@@ -235,6 +239,7 @@ pub(crate) fn open(guest: &Arc<Guest>, request: &v1::SessionOpen) -> Result<Arc<
             argv: words.iter().map(|word| Bytes::copy_from_slice(word)).collect(),
             cwd: request.cwd.clone(),
             env: request.env.clone(),
+            user: user.to_owned(),
             ..Default::default()
         };
         let command = Command::from_request(guest, &start)?;

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use belljar_engine::{Capabilities, CreateRequest, Engine, EngineError, ErrorCode, GuestError, Sandbox, v1};
+use belljar_files::{check_path, show, split};
 use belljar_model::{
     Approval, EngineName, LimitsGrade, NetworkMode, NetworkPolicy, Role, SandboxId, SandboxSpec, SandboxState,
 };
@@ -201,6 +202,12 @@ impl Keeper {
             let reason =
                 format!("they have {bytes} bytes; at most {MAX_CREATE_FILE_BYTES} may come with the request");
             return Err(KeeperError::field("files", reason));
+        }
+        for path in request.files.iter().map(|file| &file.path) {
+            check_path("path", path).map_err(|error| KeeperError::field("files", error.to_string()))?;
+            if split(path).is_none() {
+                return Err(KeeperError::field("files", format!("{} does not end in a name", show(path))));
+            }
         }
         Ok(LaunchPlan {
             spec,

@@ -77,6 +77,10 @@ impl Keeper {
     /// Looks up the template that a request names; `None` is the operator's default.
     pub(crate) async fn origin_of(&self, caller: &Caller, template: Option<&str>) -> Result<Origin> {
         if let Some(name) = template {
+            if name.is_empty() {
+                let reason = "it is empty; give the name or id of a template, or omit it";
+                return Err(KeeperError::field("template", reason));
+            }
             return self.origin(caller, name).await;
         }
         let default = self.inner.config.now().default_template.clone();

@@ -140,8 +140,15 @@ impl ToolFile {
         }
         let mut names = Vec::new();
         for given in &self.languages {
-            let language = Languages::builtin().by_name(given).map_err(|_| {
-                ModelError::not_allowed("languages", given.clone(), "names as belljar languages lists them")
+            let language = Languages::builtin().by_name(given).map_err(|unknown| match unknown {
+                ModelError::UnknownLanguage { nearest: Some(near), .. } => {
+                    ModelError::not_allowed("languages", given.clone(), format!("names such as {near}"))
+                }
+                _ => ModelError::not_allowed(
+                    "languages",
+                    given.clone(),
+                    "names as belljar languages lists them",
+                ),
             })?;
             if names.contains(&language.name) {
                 return Err(ModelError::not_allowed("languages", given.clone(), "each language once"));

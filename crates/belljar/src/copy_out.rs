@@ -94,6 +94,9 @@ impl Outputs {
         let mut outputs: Vec<Output> = Vec::new();
         for pair in pairs {
             let (source, target) = split_pair(pair);
+            if source.as_os_str().is_empty() {
+                return Err(anyhow::anyhow!("out: {pair:?} names no file; give SRC[:DEST]").into());
+            }
             let target = target.unwrap_or_else(|| PathBuf::from("."));
             let is_content = is_content(source.as_os_str());
             let (source, target) = if is_content {

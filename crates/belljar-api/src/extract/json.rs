@@ -146,7 +146,10 @@ pub(crate) fn field_problem(path: &str, text: &str) -> Problem {
         Some(name) if name.ends_with("_ms") => " of milliseconds",
         _ => "",
     };
-    let text = plain_types(text).replace("a whole number from", &format!("a whole number{unit} from"));
+    // What is named already is not named again.
+    let own = path.rsplit('.').next().and_then(|name| text.strip_prefix(name)?.strip_prefix(": "));
+    let text = plain_types(own.unwrap_or(text))
+        .replace("a whole number from", &format!("a whole number{unit} from"));
     Problem::field(field, text)
 }
 

@@ -17,6 +17,7 @@ use crate::guest::Guest;
 use crate::process::Process;
 use crate::service::events as process_events;
 use crate::session::Session;
+use crate::start::USER;
 use crate::tree::{SIGINT, SIGKILL};
 
 /// Interval between interrupts.
@@ -38,7 +39,7 @@ impl Shell {
             shell: Bytes::from_static(b"bash"),
             ..Default::default()
         };
-        Ok(Self { session: crate::session::open(guest, &request)? })
+        Ok(Self { session: crate::session::open(guest, &request, USER)? })
     }
 
     pub(super) fn process(&self) -> &Arc<Process> {

@@ -86,6 +86,9 @@ fn hint(quit: Quit) -> Quit {
             _ if cause.contains("frame with invalid size") => {
                 "if it uses TLS, its address begins with https://"
             }
+            _ if cause.contains("received corrupt message") => {
+                "if it does not use TLS, its address begins with http://"
+            }
             _ => {
                 "start one there with belljar serve, or leave out --server and BELLJAR_API_URL to use the one of this user's home"
             }

@@ -443,6 +443,7 @@ fn files_out() {
         (&["-o", "x:dir"], "out: \"dir/x\" is a symbolic link; give a place that is free or a regular file"),
         (&["-o", "x:new/"], "out: \"new/\" is not a directory"),
         (&["-o", "x/.:plain/y"], "out: \"plain\" is not a directory"),
+        (&["-o", ""], "out: \"\" names no file; give SRC[:DEST]"),
         (&["-o", ".."], "invalid destination \"..\"; give a path without .. in it"),
         (&["-o", "x:new/x"], "out: cannot use \"new\": No such file or directory (os error 2)"),
         (&["-o", "x:plain/x"], "out: \"plain\" is not a directory"),

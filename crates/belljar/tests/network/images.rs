@@ -438,6 +438,10 @@ fn machines_have_a_default_user(fixture: &Fixture) {
     let who = |sandbox: &str| home.inside(sandbox, "id -u; pwd; echo $HOME; echo made > /srv/made");
     assert_eq!(who(&root), "0\n/\n/root\n");
     let user = |name: &str| home.run(&format!("sandbox exec -u {name} {root} -- id -u"));
+    // Contexts are those of `user`, also the shells among them.
+    home.good(&format!("sandbox exec {root} -- ln -s bash-for-later /bin/bash"));
+    let shell = home.feed(&format!("code --sandbox {root} -l bash"), b"id -u; pwd\n");
+    assert_eq!((shell.status, shell.stdout.as_str()), (Some(0), "1000\n/home/user\n"), "{shell:?}");
     assert_eq!((user("user").good().as_str(), user("www").good().as_str()), ("1000\n", "33\n"));
     assert_eq!(home.json(&format!("sandbox info {root}"))["user"], "root");
     // Copies have it too.
