@@ -19,6 +19,8 @@ async fn bodies_are_checked(fixture: Fixture) {
         ("POST", "/v1/sandboxes".into(), json!({"name": "abcdefghij0123456789"}), "name"),
         ("POST", "/v1/sandboxes".into(), json!({"name": long}), "name"),
         ("POST", "/v1/sandboxes".into(), json!({"template": 1}), "template"),
+        ("POST", "/v1/sandboxes".into(), json!({"template": ""}), "template"),
+        ("POST", "/v1/sandboxes".into(), json!({"files": [{"path": "/", "content": "x"}]}), "files"),
         ("POST", "/v1/sandboxes".into(), json!({"if_exists": "maybe"}), "if_exists"),
         ("POST", "/v1/sandboxes".into(), json!({"timeout": 0}), "timeout"),
         ("POST", "/v1/sandboxes".into(), json!({"timeout": "25h"}), "timeout"),
@@ -184,7 +186,13 @@ async fn bodies_are_checked(fixture: Fixture) {
         );
         let detail = answer.json()["detail"].as_str().unwrap().to_owned();
         assert!(detail.starts_with(field), "{detail}");
+        let last = field.rsplit('.').next().unwrap();
+        assert!(!detail.contains(&format!("{last}: {last}: ")), "it is named once: {detail}");
     }
+    assert!(
+        user.get("/v1/sandboxes").await.json()["sandboxes"].as_array().unwrap().len() <= 1,
+        "none is left"
+    );
 }
 
 async fn queries_are_checked(fixture: Fixture) {
