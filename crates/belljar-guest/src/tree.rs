@@ -24,9 +24,10 @@ pub(crate) struct Stat {
 }
 
 impl Stat {
-    /// Parses a line of proc_pid_stat(5). The name is in parentheses and may contain anything, parentheses too.
+    /// Parses a line of proc_pid_stat(5). The name is in parentheses and may contain anything, parentheses too. None for a process that is
+    /// gone by the time its line is written: gVisor's kernel gives 0 for its number, which kill(2) takes for the group of the caller.
     pub(crate) fn parse(line: &str) -> Option<Self> {
-        let (pid, rest) = line.split_once(" (")?;
+        let (pid, rest) = line.split_once(" (").filter(|(pid, _)| *pid != "0")?;
         let (_, rest) = rest.rsplit_once(") ")?;
         let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
         let number = |index: usize| fields.get(index)?.parse::<u64>().ok();
@@ -333,7 +334,10 @@ mod tests {
         assert_eq!((stat.pid, stat.parent, stat.session), (7, 3, 5));
         assert_eq!((stat.user_ticks, stat.system_ticks, stat.threads, stat.resident_pages), (11, 12, 9, 77));
         assert_eq!(Stat::parse("garbage"), None);
+        assert_eq!(Stat::parse(&line.replacen('7', "0", 1)), None);
         assert_eq!(Stat::parse("7 (x) R"), None);
+        // Signal 0 does nothing but check.
+        assert_eq!([0, -1].map(|group| belljar_linux::kill(group, 0)), [Err(Errno::SRCH); 2]);
     }
 
     /// The leader may end, and its children be adopted, between a look at the tree and the next signal.

@@ -431,9 +431,13 @@ fn new_filesystem(
             rustix::mount::fsconfig_set_string(context.as_fd(), key.as_c_str(), value.as_c_str())?;
         }
     }
-    rustix::mount::fsconfig_create(context.as_fd())?;
+    make_filesystem(context.as_fd(), attributes)
+}
+
+fn make_filesystem(context: BorrowedFd<'_>, attributes: u64) -> Result<OwnedFd, Errno> {
+    rustix::mount::fsconfig_create(context)?;
     let attributes = MountAttrFlags::from_bits_retain(u32::try_from(attributes).unwrap_or(0));
-    rustix::mount::fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, attributes)
+    rustix::mount::fsmount(context, FsMountFlags::FSMOUNT_CLOEXEC, attributes)
 }
 
 fn attach(mount: BorrowedFd<'_>, dir: BorrowedFd<'_>, target: &CStr) -> Result<(), Errno> {
@@ -568,22 +572,25 @@ fn find_checked(path: &CStr, device: u64, inode: u64) -> Result<OwnedFd, Errno> 
     Ok(file)
 }
 
+/// Makes an instance of procfs with one option (proc(5)).
+fn new_proc(option: Option<(&CStr, &CStr)>, attributes: u64) -> Result<OwnedFd, Errno> {
+    let context = rustix::mount::fsopen(c"proc", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    if let Some((key, value)) = option {
+        rustix::mount::fsconfig_set_string(context.as_fd(), key, value)?;
+    }
+    make_filesystem(context.as_fd(), attributes)
+}
+
 fn mount_proc(plan: &LaunchPlan, tree: &NamespacePlan, root: BorrowedFd<'_>) -> Result<OwnedFd, Failure> {
     let at = Failure::at(Step::Proc);
     let attributes = kernel::MOUNT_ATTR_NOSUID | kernel::MOUNT_ATTR_NODEV | kernel::MOUNT_ATTR_NOEXEC;
     if tree.flags & PROCESSES == 0 {
         // Attached, it would show the host's processes; only the guest's program uses it, before it execs anything else.
-        return new_filesystem(c"proc", &[], attributes).map_err(&at);
+        return new_proc(None, attributes).map_err(&at);
     }
-    let context = rustix::mount::fsopen(c"proc", FsOpenFlags::FSOPEN_CLOEXEC).map_err(&at)?;
-    if plan.machine.is_none() {
-        // In a machine, root sees the processes of all users, as programs that manage servers expect.
-        rustix::mount::fsconfig_set_string(context.as_fd(), c"hidepid", c"invisible").map_err(&at)?;
-    }
-    rustix::mount::fsconfig_create(context.as_fd()).map_err(&at)?;
-    let flags = MountAttrFlags::from_bits_retain(u32::try_from(attributes).unwrap_or(0));
-    let proc_fd =
-        rustix::mount::fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, flags).map_err(&at)?;
+    // In a machine, root sees the processes of all users, as programs that manage servers expect.
+    let hides = plan.machine.is_none().then_some((c"hidepid", c"invisible"));
+    let proc_fd = new_proc(hides, attributes).map_err(&at)?;
     match &tree.enter {
         // The target is in a foreign tree.
         Some(_) => attach_inside(proc_fd.as_fd(), root, &tree.proc_target),
@@ -591,8 +598,10 @@ fn mount_proc(plan: &LaunchPlan, tree: &NamespacePlan, root: BorrowedFd<'_>) -> 
     }
     .map_err(&at)?;
     // The guest gets its own instance: writable, so that it can mark its children for the OOM killer, and without
-    // `hidepid`, so that it sees every process.
-    let guests = new_filesystem(c"proc", &[], attributes).map_err(&at)?;
+    // `hidepid`, so that it sees every process. It has nothing but processes: a path that the guest opens for its caller may name its
+    // descriptors (`/proc/self/fd`), so what is covered for the others must not be there either.
+    let only_processes = (!plan.without.has(Wall::ProcMasks)).then_some((c"subset", c"pid"));
+    let guests = new_proc(only_processes, attributes).map_err(&at)?;
     if !plan.without.has(Wall::ReadOnly) {
         kernel::mount_setattr(proc_fd.as_fd(), attributes | kernel::MOUNT_ATTR_RDONLY, 0, false, None)
             .map_err(&at)?;

@@ -399,8 +399,11 @@ pub fn kill_all(signal: c_int) -> Result<(), Errno> {
 /// Sends `signal` to one process by number (kill(2)).
 ///
 /// # Errors
-/// The kernel's reason; `ESRCH` if there is no such process.
+/// The kernel's reason; `ESRCH` if there is no such process, as for numbers that mean a group or all.
 pub fn kill(pid: i32, signal: c_int) -> Result<(), Errno> {
+    if pid <= 0 {
+        return Err(Errno::SRCH);
+    }
     // SAFETY: no pointers.
     check(unsafe { libc::syscall(libc::SYS_kill, pid, signal) }).map(drop)
 }
@@ -491,11 +494,12 @@ pub const PROPAGATION_PRIVATE: u64 = 1 << 18;
 /// Fails if the kernel is older than Linux 5.11, or a filter refuses the call.
 pub fn cloexec_from(first: c_uint) -> Result<(), Errno> {
     const CLOSE_RANGE_CLOEXEC: c_uint = 1 << 2;
-    // No descriptor has a higher number, and gVisor takes one for negative here.
-    const LAST: c_uint = c_int::MAX.cast_unsigned();
     // SAFETY: no pointers, and nothing is closed yet.
-    check(unsafe { libc::syscall(libc::SYS_close_range, first, LAST, CLOSE_RANGE_CLOEXEC) }).map(drop)
+    check(unsafe { libc::syscall(libc::SYS_close_range, first, LAST_FD, CLOSE_RANGE_CLOEXEC) }).map(drop)
 }
+
+/// No descriptor has a higher number, and gVisor takes one for negative in close_range(2).
+const LAST_FD: c_uint = c_int::MAX.cast_unsigned();
 
 /// Closes every descriptor from `first` on. For a process that has just begun: nothing may own one of them yet.
 ///
@@ -503,7 +507,7 @@ pub fn cloexec_from(first: c_uint) -> Result<(), Errno> {
 /// Fails if the kernel is older than Linux 5.9, or a filter refuses the call.
 pub fn close_from(first: c_uint) -> Result<(), Errno> {
     // SAFETY: no pointers; no object of this process owns the descriptors.
-    check(unsafe { libc::syscall(libc::SYS_close_range, first, c_uint::MAX, 0) }).map(drop)
+    check(unsafe { libc::syscall(libc::SYS_close_range, first, LAST_FD, 0) }).map(drop)
 }
 
 /// Closes every descriptor except those in `keep`, which it sorts. Fork-safe. For children of a raw clone only: the
@@ -519,7 +523,7 @@ pub(crate) fn close_all_but(keep: &mut [RawFd]) -> Result<(), Errno> {
         first = first.max(fd + 1);
     }
     // SAFETY: as above.
-    check(unsafe { libc::syscall(libc::SYS_close_range, first, c_uint::MAX, 0) }).map(drop)
+    check(unsafe { libc::syscall(libc::SYS_close_range, first, LAST_FD, 0) }).map(drop)
 }
 
 /// Closes one descriptor by number. Fork-safe; the same rule about owning objects holds as for [`close_all_but`].

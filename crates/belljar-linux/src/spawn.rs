@@ -5,7 +5,7 @@
 
 use std::ffi::CString;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::Mode;
 use rustix::io::Errno;
@@ -119,9 +119,6 @@ fn prepare(plan: &SpawnPlan<'_>, in_cwd: &mut bool) -> Result<(), Errno> {
     if let Some(user) = plan.user {
         kernel::become_user(user.uid, user.gid, &user.groups)?;
     }
-    *in_cwd = true;
-    rustix::process::chdir(plan.cwd.as_c_str())?;
-    *in_cwd = false;
     rustix::process::umask(Mode::from_raw_mode(plan.umask));
     if plan.die_with_guest {
         kernel::die_with_parent(libc::SIGKILL)?;
@@ -149,13 +146,18 @@ fn prepare(plan: &SpawnPlan<'_>, in_cwd: &mut bool) -> Result<(), Errno> {
         None => None,
     };
     if plan.close_descriptors {
-        kernel::cloexec_from(3)?;
+        // Now, and not at the exec: the paths of the working directory and of the program must not lead to them (`/proc/self/fd`).
+        let kept = control.as_ref().map_or(-1, AsRawFd::as_raw_fd);
+        kernel::close_all_but(&mut [0, 1, 2, kept])?;
     }
-    // After the others are marked close-on-exec, as this one stays open.
+    // After the others are closed, as this one stays open.
     if let Some(control) = &control {
         kernel::dup_onto(control.as_fd(), CONTROL_FD)?;
     }
     std::mem::forget((high, control));
+    *in_cwd = true;
+    rustix::process::chdir(plan.cwd.as_c_str())?;
+    *in_cwd = false;
     kernel::reset_signals();
     Ok(())
 }

@@ -14,8 +14,9 @@ use super::case::{Case, Checked, cases, ensure, equal, within};
 use super::context::Context;
 use super::files::read;
 use super::processes::expect_refused;
-use super::program::{check_usable, py, sh};
+use super::program::{check_usable, py, sh, shell};
 use crate::client::GuestError;
+use crate::engine::Sandbox;
 
 pub(super) const CASES: &[Case] = cases![
     links_are_refused_on_request [],
@@ -60,7 +61,27 @@ async fn links_do_not_leave_the_sandbox(context: &Context) -> Checked {
         };
         ensure!(matches!(error, GuestError::Refused { .. }), "{path}: {error}");
     }
+    descriptors_of_the_guest_lead_nowhere(&sandbox).await?;
     context.stop(sandbox).await
+}
+
+/// Paths of files and of working directories may name descriptors of the guest, which opens them.
+async fn descriptors_of_the_guest_lead_nowhere(sandbox: &Sandbox) -> Checked {
+    let guest = sandbox.guest();
+    let is_read = async |path: String| guest.read(path.as_ref(), 0, 16, false).await.is_ok();
+    for name in ["cmdline", "keys", "locks", "iomem", "kallsyms", "sys/kernel/ostype"] {
+        let is_open = is_read(format!("/proc/{name}")).await;
+        for number in 3..32 {
+            let path = format!("/proc/self/fd/{number}/{name}");
+            ensure!(is_open || !is_read(path.clone()).await, "{path} shows what /proc/{name} does not");
+        }
+    }
+    for number in 3..32 {
+        let cwd = format!("/proc/self/fd/{number}");
+        let request = v1::StartRequest { cwd: cwd.clone().into(), ..shell("pwd; ls") };
+        ensure!(matches!(guest.start(request).await, Err(GuestError::Refused { .. })), "{cwd} was entered");
+    }
+    Ok(())
 }
 
 /// A directory is continuously replaced by a link to a directory of the host and back, while files below it are read
