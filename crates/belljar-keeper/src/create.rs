@@ -6,7 +6,6 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use belljar_engine::{Capabilities, CreateRequest, Engine, EngineError, ErrorCode, GuestError, Sandbox, v1};
-use belljar_files::{check_path, show, split};
 use belljar_model::{
     Approval, EngineName, LimitsGrade, NetworkMode, NetworkPolicy, Role, SandboxId, SandboxSpec, SandboxState,
 };
@@ -203,10 +202,11 @@ impl Keeper {
                 format!("they have {bytes} bytes; at most {MAX_CREATE_FILE_BYTES} may come with the request");
             return Err(KeeperError::field("files", reason));
         }
-        for path in request.files.iter().map(|file| &file.path) {
-            check_path("path", path).map_err(|error| KeeperError::field("files", error.to_string()))?;
-            if split(path).is_none() {
-                return Err(KeeperError::field("files", format!("{} does not end in a name", show(path))));
+        for file in &request.files {
+            let name = file.path.rsplit(|byte| *byte == b'/').find(|part| !part.is_empty());
+            if name.is_none_or(|name| [&b"."[..], b".."].contains(&name)) {
+                let path = String::from_utf8_lossy(&file.path);
+                return Err(KeeperError::field("files", format!("path {path:?} does not end in a name")));
             }
         }
         Ok(LaunchPlan {
