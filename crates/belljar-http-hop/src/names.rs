@@ -15,6 +15,9 @@ const OVERRIDE_PREFIXES: [&str; 6] =
 /// Last words of the names of such headers.
 const OVERRIDE_WORDS: [&str; 8] = ["host", "method", "override", "path", "prefix", "uri", "url", "verb"];
 
+/// Last words of headers that servers take for variables of their gateway interface (RFC 3875, 4.1.5 and 4.1.13).
+const OVERRIDE_VARIABLES: [&str; 2] = ["path-info", "script-name"];
+
 /// Headers with such a last word that override nothing: the request's own host, and the question of browsers before a request (CORS).
 const NO_OVERRIDES: [&str; 2] = ["access-control-request-method", "host"];
 
@@ -57,6 +60,7 @@ pub fn is_override(name: &str) -> bool {
     }
     let last = name.rsplit('-').find(|word| !word.is_empty()).unwrap_or_default();
     OVERRIDES.contains(&name.as_str())
+        || OVERRIDE_VARIABLES.iter().any(|variable| name.ends_with(variable))
         || OVERRIDE_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
         || OVERRIDE_WORDS.contains(&last)
 }
@@ -97,6 +101,9 @@ mod tests {
             "x-method",
             "x-method-override",
             "x-original-url",
+            "SCRIPT_NAME",
+            "X-Script-Name",
+            "path_info",
             "X-Original-URI",
             "x_original_path",
             "x-rewrite-url",

@@ -231,13 +231,15 @@ impl Keeper {
     ///
     /// # Errors
     /// As [`Keeper::get`]; returns [`KeeperError::WrongState`] if it is paused and may not be resumed,
-    /// [`KeeperError::Forbidden`], and [`KeeperError::Policy`] if its network reaches more than the key may.
+    /// [`KeeperError::Forbidden`], and [`KeeperError::Policy`] if its network reaches more than the key may, or the key has ended.
     pub(crate) async fn find_for(&self, caller: &Caller, id: &str, action: Action) -> Result<Entered> {
         self.require(caller, action)?;
         let entry = self.find(caller, id).await?;
         check_ceiling(caller, &entry)?;
         let entering = step!("keeper.enter", sandbox = %entry.id);
         let entered = self.enter_entry(entry).instrument(entering).await?;
+        // It may have waited for the sandbox to be created or resumed.
+        self.check_key_still(caller).await?;
         Ok(entered.opened_by(Some(caller.clone())))
     }
 

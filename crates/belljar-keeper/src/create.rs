@@ -447,7 +447,7 @@ impl Keeper {
             })?,
             () = self.wait_for_key_end(&standing) => return Err(ended_while_waiting()),
         };
-        self.check_key_still(caller)?;
+        self.check_key_still(caller).await?;
         self.check_machine_disk(caller, &plan.spec).await?;
         let row = self.row(caller, plan, new_id()?, begin, false)?;
         self.insert(&row).await?;

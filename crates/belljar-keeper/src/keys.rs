@@ -548,9 +548,10 @@ impl Keeper {
         self.inner.keys.revoked.subscribe()
     }
 
-    /// Reports whether a key has expired, was revoked by any server, or may do less than these rights. False while the store cannot be read.
-    pub async fn has_ended(&self, key: &str, asked: Rights) -> bool {
-        self.is_over(key, |row| asked.exceed(rights(row))).await
+    /// Reports whether a key has expired, was revoked by any server, or may do less than any of these rights. False while the store cannot
+    /// be read.
+    pub async fn has_ended(&self, key: &str, asked: &[Rights]) -> bool {
+        self.is_over(key, |row| asked.iter().any(|asked| asked.exceed(rights(row)))).await
     }
 
     /// Reports whether a key has expired, was revoked by any server, or is over for this reason. False while the store cannot be read.
@@ -574,13 +575,16 @@ impl Keeper {
         };
         let key_end = async {
             let mut ends = self.revocations();
+            // However often other keys end.
+            let mut checks = tokio::time::interval(KEY_CHECK_INTERVAL);
+            checks.reset();
             while !standing.has_ended() {
                 tokio::select! {
                     // Which keys have ended, `standing` knows.
                     _ = ends.recv() => {}
-                    () = tokio::time::sleep(KEY_CHECK_INTERVAL) => {
+                    _ = checks.tick() => {
                         let Some(rights) = standing.validity.rights() else { continue };
-                        if self.has_ended(&standing.key, rights).await {
+                        if self.has_ended(&standing.key, &[rights]).await {
                             return;
                         }
                     }
@@ -593,15 +597,26 @@ impl Keeper {
         }
     }
 
-    /// Checks that the caller's key has not ended while a call waited for its turn.
+    /// Checks that the caller's key, and the session that it came with, have not ended while a call waited for anything: what it then begins
+    /// would outlive them. The store is asked if the key was read longer ago than keys are cached.
     ///
     /// # Errors
-    /// [`KeeperError::Policy`] if it has, or may do less since.
-    pub(crate) fn check_key_still(&self, caller: &Caller) -> Result<()> {
-        if caller.has_ended() && !ServiceWall::RevokedCalls.is_down() {
-            return Err(ended_while_waiting());
+    /// [`KeeperError::Policy`] if it has ended, or may do less since.
+    pub(crate) async fn check_key_still(&self, caller: &Caller) -> Result<()> {
+        if ServiceWall::RevokedCalls.is_down() {
+            return Ok(());
         }
-        Ok(())
+        let (validity, session) = (&caller.validity, &caller.session);
+        let known = validity.ended(&caller.key);
+        let is_over = known == Some(true)
+            || session.as_ref().is_some_and(|session| session.has_ended())
+            || match validity.rights() {
+                Some(rights) if known.is_none() || validity.is_older_than(CACHE_TTL) => {
+                    self.has_ended(&caller.key, &[rights]).await
+                }
+                _ => false,
+            };
+        if is_over { Err(ended_while_waiting()) } else { Ok(()) }
     }
 
     /// Looks whether more than one tenant has a valid key.

@@ -38,7 +38,8 @@ use crate::progress::async_fd;
 use crate::sockets::pair;
 use crate::walls::LocalWalls;
 
-/// Maximum number of parents; the least recently used one is evicted.
+/// Maximum number of parents. The least recently used one of the owner that has most of them is evicted: an owner with many templates keeps
+/// no other's from being warm.
 const MAX_PARENTS: usize = 8;
 
 /// Maximum time for a parent's imports.
@@ -239,7 +240,9 @@ impl Parents {
             Some(State::Failed { why, at }) if at.elapsed() < RETRY_INTERVAL => return Err(why.clone()),
             Some(State::Ready(parent)) if !parent.walls.has_ended() => Arc::clone(parent),
             _ => {
-                evict_if_full(&mut inner);
+                if !make_room(&mut inner) {
+                    return Err(starting_message());
+                }
                 inner.insert(key.clone(), State::Starting);
                 drop(inner);
                 self.start(engine, key, entry.spec.clone());
@@ -329,21 +332,25 @@ fn starting_message() -> String {
     "the warm interpreter is being started, for the next one".to_owned()
 }
 
-/// Evicts the least recently used parent if there are too many. It ends when it is dropped.
-fn evict_if_full(parents: &mut HashMap<Key, State>) {
+/// Evicts a parent if there are too many, which ends when it is dropped. Returns `false` if all are being started.
+fn make_room(parents: &mut HashMap<Key, State>) -> bool {
     parents.retain(|_, state| !matches!(state, State::Failed { at, .. } if at.elapsed() >= RETRY_INTERVAL));
-    if parents.len() < MAX_PARENTS {
-        return;
+    if parents.values().filter(|state| !matches!(state, State::Failed { .. })).count() < MAX_PARENTS {
+        return true;
     }
-    let used = |state: &State| match state {
-        State::Ready(parent) => Some(*parent.used.lock()),
+    let used = parents.iter().filter_map(|(key, state)| match state {
+        State::Ready(parent) => Some((key, *parent.used.lock())),
         _ => None,
-    };
-    let oldest =
-        parents.iter().filter_map(|(key, state)| Some((used(state)?, key.clone()))).min_by_key(|one| one.0);
-    if let Some((_, key)) = oldest {
-        parents.remove(&key);
-    }
+    });
+    let evicted = to_evict(&used.collect::<Vec<_>>());
+    evicted.is_some_and(|key| parents.remove(&key).is_some())
+}
+
+/// Chooses the one to evict of parents and when they were last used.
+fn to_evict(parents: &[(&Key, Instant)]) -> Option<Key> {
+    let of_owner = |owner: &str| parents.iter().filter(|(key, _)| key.owner == owner).count();
+    let first = |(key, used): &&(&Key, Instant)| (of_owner(&key.owner), std::cmp::Reverse(*used));
+    parents.iter().max_by_key(first).map(|(key, _)| (*key).clone())
 }
 
 impl Parent {
@@ -446,4 +453,26 @@ fn output_pipe() -> Result<(OwnedFd, OwnedFd), rustix::io::Errno> {
     // A pipe that stays small is not an error, as with the guest's own pipes.
     let _ = rustix::pipe::fcntl_setpipe_size(&reader, PIPE_BYTES);
     Ok((reader, writer))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn owners_with_many_parents_evict_their_own() {
+        let now = Instant::now();
+        let key = |owner: &str, tree: &str| Key {
+            owner: owner.to_owned(),
+            tree: tree.to_owned(),
+            imports: Vec::new(),
+        };
+        let keys = [key("ann", "a"), key("bob", "a"), key("bob", "b"), key("bob", "c"), key("eve", "a")];
+        // The first is the one that was used longest ago.
+        let parents: Vec<_> =
+            keys.iter().zip(0..).map(|(key, index)| (key, now + Duration::from_secs(index))).collect();
+        assert_eq!(to_evict(&parents), Some(key("bob", "a")));
+        assert_eq!(to_evict(&[parents[0], parents[1], parents[4]]), Some(key("ann", "a")));
+        assert_eq!(to_evict(&[]), None);
+    }
 }

@@ -49,8 +49,8 @@ struct OpenStreams {
     count: usize,
     /// Cancelled when the streams have to end.
     end: CancellationToken,
-    /// All that their callers could do, if they are of a key.
-    rights: Option<Rights>,
+    /// What their callers could do, each once; empty if they are of no key.
+    rights: Vec<Rights>,
 }
 
 /// An open stream. It is counted until it is dropped.
@@ -80,14 +80,12 @@ impl StreamSlots {
         }
     }
 
-    /// Returns the keys that have open streams, send bodies, or have connections to ports, with all that they could do when these were opened.
-    pub(crate) fn keys(&self) -> BTreeMap<String, Rights> {
-        let mut keys = BTreeMap::new();
-        for (name, streams) in self.open().iter() {
-            let Some(rights) = streams.rights else { continue };
+    /// Returns the keys that have open streams, send bodies, or have connections to ports, with what they could do when these were opened.
+    pub(crate) fn keys(&self) -> BTreeMap<String, Vec<Rights>> {
+        let mut keys: BTreeMap<String, Vec<Rights>> = BTreeMap::new();
+        for (name, streams) in self.open().iter().filter(|(_, streams)| !streams.rights.is_empty()) {
             let bare = [PORTS_OF, BODIES_OF].iter().find_map(|prefix| name.strip_prefix(prefix));
-            let known = keys.entry(bare.unwrap_or(name).to_owned()).or_insert(rights);
-            *known = known.or(rights);
+            keys.entry(bare.unwrap_or(name).to_owned()).or_default().extend(&streams.rights);
         }
         keys
     }
@@ -164,7 +162,7 @@ impl StreamSlots {
 
     fn take_with(&self, key: &str, max: usize, rights: Option<Rights>) -> Result<StreamSlot, Problem> {
         let mut open = self.open();
-        let new = || OpenStreams { count: 0, end: self.stopping.child_token(), rights: None };
+        let new = || OpenStreams { count: 0, end: self.stopping.child_token(), rights: Vec::new() };
         let of_key = open.entry(key.to_owned()).or_insert_with(new);
         if of_key.count >= max {
             let detail = format!("streams: {max} of {max} are open; close one and try again");
@@ -172,10 +170,7 @@ impl StreamSlots {
                 .with_retry_after(Some(std::time::Duration::from_secs(1))));
         }
         of_key.count += 1;
-        of_key.rights = match (of_key.rights, rights) {
-            (Some(known), Some(rights)) => Some(known.or(rights)),
-            (known, rights) => known.or(rights),
-        };
+        of_key.rights.extend(rights.filter(|rights| !of_key.rights.contains(rights)));
         let (key, end) = (key.to_owned(), of_key.end.clone());
         Ok(StreamSlot { slots: self.clone(), key, end, session: None, opened_by: None })
     }
@@ -421,11 +416,16 @@ mod tests {
         let caller = |role, approval| Caller { role, approval, ..Caller::operator("test", "request") };
         let reader = slots.take(&caller(Role::Read, Approval::Never)).unwrap();
         let _body = slots.bind(&caller(Role::User, Approval::Always), Body::from("body"));
-        let rights = |role, approval| vec![Rights { role, approval }];
-        let known = || slots.keys().into_values().collect::<Vec<_>>();
-        assert_eq!(known(), rights(Role::User, Approval::Never));
-        drop(reader);
-        assert_eq!(known(), rights(Role::User, Approval::Always));
+        let again = slots.take(&caller(Role::Read, Approval::Never)).unwrap();
+        let rights = |role, approval| Rights { role, approval };
+        let known = || slots.keys().into_values().flatten().collect::<Vec<_>>();
+        let all = known();
+        assert_eq!(all.len(), 2, "each once: {all:?}");
+        for one in [rights(Role::Read, Approval::Never), rights(Role::User, Approval::Always)] {
+            assert!(all.contains(&one), "{all:?}");
+        }
+        drop((reader, again));
+        assert_eq!(known(), [rights(Role::User, Approval::Always)]);
     }
 
     #[tokio::test]

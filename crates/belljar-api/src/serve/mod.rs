@@ -131,7 +131,7 @@ impl Api {
                 _ = checks.tick() => {}
             }
             for (key, rights) in streams.keys() {
-                if keeper.has_ended(&key, rights).await {
+                if keeper.has_ended(&key, &rights).await {
                     streams.end(&key);
                 }
             }

@@ -323,6 +323,8 @@ impl Keeper {
         let screening = self.examine(&attempt, gone).await?;
         let Attempt { caller, rule, shown, .. } = attempt;
         if !waits(rule, screening.as_ref()) {
+            // Screening may have waited for its turn.
+            self.check_key_still(caller).await?;
             return Ok(Clearance { screening, permit: None });
         }
         let shown = ApprovalRequest { screening: screening.clone(), ..shown };

@@ -136,7 +136,11 @@ impl Keeper {
         }
         self.check_place(&row)?;
         let (keeper, caller) = (self.clone(), caller.clone());
-        run_detached(&self.inner.tasks, async move { keeper.enter_content(&caller, row).await }).await
+        let (asked, asker) = (self.clone(), caller.clone());
+        let entered =
+            run_detached(&self.inner.tasks, async move { keeper.enter_content(&caller, row).await }).await?;
+        asked.check_key_still(&asker).await?;
+        Ok(entered)
     }
 
     async fn enter_content(&self, caller: &Caller, row: VolumeRow) -> Result<Entered> {
@@ -174,6 +178,7 @@ impl Keeper {
             what: format!("{} sandboxes are already waiting to be started", full.waiting),
             retry_after: RETRY_AFTER,
         })?;
+        self.check_key_still(caller).await?;
         let engine = self.find_volume_engine()?;
         let spec = Arc::new(self.content_spec(row, engine.name())?);
         let id = new_id()?;

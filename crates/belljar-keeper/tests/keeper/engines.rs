@@ -4,13 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use belljar_engine::{Capabilities, CreateRequest, Engine, EngineError, Engines, Offer, Sandbox};
+use belljar_engine::{Capabilities, CreateRequest, Engine, EngineError, Engines, Offer, Sandbox, v1};
 use belljar_keeper::{
-    BuildTemplate, Caller, CreateSandbox, KeyChange, Lifetime, ListSandboxes, OnShutdown, SandboxUpdate,
-    TimeoutAction,
+    BuildTemplate, Caller, CodeRequest, CreateSandbox, Keeper, KeyChange, Lifetime, ListSandboxes,
+    OnShutdown, RunEvent, SandboxUpdate, TimeoutAction,
 };
 use belljar_local::{LocalConfig, LocalEngine, LocalKind};
 use belljar_model::{EngineName, Role, SandboxSpec, SpecFile, Timeout};
+use futures::StreamExt as _;
 use futures::future::BoxFuture;
 use tokio::sync::Semaphore;
 
@@ -159,6 +160,15 @@ pub(crate) async fn creates_that_wait_end_with_their_key(mut fixture: Fixture) {
         let made = keeper.create_key(&operator, crate::policy::new_key("default")).await.unwrap();
         let agent = keeper.authenticate(&made.key, "c", "r").await.unwrap();
         let second = create(&agent);
+        // However many other keys end meanwhile.
+        let (noisy, by_operator) = (keeper.clone(), operator.clone());
+        let noise = tokio::spawn(async move {
+            loop {
+                let made = noisy.create_key(&by_operator, crate::policy::new_key("default")).await.unwrap();
+                noisy.revoke_key(&by_operator, &made.info.id).await.unwrap();
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        });
         // Those that were withdrawn are counted until it is their turn.
         until_metric(&format!("belljar_starts_waiting {}", index + 1)).await;
         match change {
@@ -167,12 +177,48 @@ pub(crate) async fn creates_that_wait_end_with_their_key(mut fixture: Fixture) {
         }
         let (code, said) = refusal(second.await.unwrap().map(|made| made.info.id));
         assert!(code == "policy_refused" && said.contains("before the call began"), "{code}: {said}");
+        noise.abort();
     }
     permits.add_permits(1);
     first.await.unwrap().unwrap();
     let all = ListSandboxes { limit: 100, ..ListSandboxes::default() };
     assert_eq!(keeper.list(&operator, all).await.unwrap().items.len(), 1);
     other.close(OnShutdown::Keep).await.unwrap();
+    keeper.close(OnShutdown::Kill).await.unwrap();
+}
+
+pub(crate) async fn calls_that_wait_for_a_sandbox_end_with_their_key(fixture: Fixture) {
+    let operator = Caller::operator("t", "r");
+    let permits = Arc::new(Semaphore::new(0));
+    let engine = LocalEngine::new(LocalConfig::new(LocalKind::Local));
+    let keeper = fixture.with_engines(Engines::new(Arc::new(Held(engine, Arc::clone(&permits))))).await;
+    let mut creating = keeper.stream_create(&operator, plain());
+    let Some(RunEvent::Progress(accepted)) = creating.next().await else { panic!("it is not accepted") };
+    let id = accepted.id.to_string();
+    let made = keeper.create_key(&operator, crate::policy::new_key("default")).await.unwrap();
+    let agent = keeper.authenticate(&made.key, "c", "r").await.unwrap();
+    let wrote = async |keeper: &Keeper, caller: &Caller| {
+        let request = v1::MakeDirRequest { path: "ran".into(), ..Default::default() };
+        keeper.perform(caller, &id, request).await.map(drop)
+    };
+    let code = CodeRequest { code: "open('ran', 'w')".into(), ..CodeRequest::default() };
+    let end = async {
+        keeper.revoke_key(&operator, &agent.key).await.unwrap();
+        permits.add_permits(1);
+    };
+    // All are polled before the key ends.
+    let (exec, start, code, wrote, ()) = futures::join!(
+        async { refusal(keeper.exec(&agent, &id, shell("touch ran")).await) },
+        async { refusal(keeper.start(&agent, &id, shell("touch ran")).await) },
+        async { refusal(keeper.run_code(&agent, &id, code).await) },
+        async { refusal(wrote(&keeper, &agent).await) },
+        end
+    );
+    for (code, said) in [exec, start, code, wrote] {
+        assert!(code == "policy_refused" && said.contains("before the call began"), "{code}: {said}");
+    }
+    while creating.next().await.is_some() {}
+    assert_eq!(text(&keeper.exec(&operator, &id, shell("ls")).await.unwrap()), "");
     keeper.close(OnShutdown::Kill).await.unwrap();
 }
 

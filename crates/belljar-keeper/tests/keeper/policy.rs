@@ -205,7 +205,7 @@ pub(crate) async fn lowered_keys_are_noticed_by_other_servers(fixture: Fixture) 
         (role(Role::Admin), false),
     ] {
         other.update_key(&operator, &made.info.id, change.clone()).await.unwrap();
-        assert_eq!(fixture.keeper.has_ended(&made.info.id, rights).await, ends, "{change:?}");
+        assert_eq!(fixture.keeper.has_ended(&made.info.id, &[rights]).await, ends, "{change:?}");
     }
     other.close(OnShutdown::Keep).await.unwrap();
 }
@@ -277,7 +277,7 @@ pub(crate) async fn credentials_are_worth_what_their_key_is(fixture: Fixture) {
         }
         let may_upload = keeper.open_upload(&upload, "c", "r").await.is_ok();
         assert_eq!(may_upload, change.role == Some(Role::User), "{change:?}");
-        assert!(keeper.has_ended(&made.info.id, caller.rights()).await);
+        assert!(keeper.has_ended(&made.info.id, &[caller.rights()]).await);
     }
     keeper.close(OnShutdown::Kill).await.unwrap();
 }

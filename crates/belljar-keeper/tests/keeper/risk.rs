@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use belljar_keeper::{
-    ApprovalFinding, Approve, Caller, CodeRequest, Command, ExecRequest, ListApprovals, ListSandboxes,
-    Modules, NewBudget, NewContext, ScreenRequest, ToolCall,
+    ApprovalFinding, Approve, Caller, CodeRequest, Command, ExecRequest, KeyChange, ListApprovals,
+    ListSandboxes, Modules, NewBudget, NewContext, ScreenRequest, ToolCall,
 };
 use belljar_model::{Approval, BudgetScope, Role, ToolFile};
 use bytes::Bytes;
@@ -242,6 +242,38 @@ pub(crate) async fn busy_screening_makes_calls_wait(fixture: Fixture) {
     assert_eq!(running.await.unwrap(), "not_approved");
     flood.iter().for_each(tokio::task::JoinHandle::abort);
     assert!(pending(&fixture).await.is_empty());
+}
+
+/// Calls that wait for their screening are refused when their key has ended meanwhile.
+pub(crate) async fn screened_calls_end_with_their_key(fixture: Fixture) {
+    let operator = Caller::operator("test", "request");
+    let id = fixture.create(&operator).await.id.to_string();
+    let lower = KeyChange { role: Some(Role::Read), ..KeyChange::default() };
+    let wait = KeyChange { approval: Some(Approval::Always), ..KeyChange::default() };
+    for change in [None, Some(lower), Some(wait)] {
+        let agent = caller(&fixture, Role::User, None, Approval::OnRisk).await;
+        let occupied = fixture.keeper.occupy_screenings();
+        let (keeper, id) = (&fixture.keeper, id.as_str());
+        let touch = CodeRequest { code: "open('ran', 'w')".into(), ..CodeRequest::default() };
+        let end = async {
+            until("all wait", async || occupied.waiting() == 3).await;
+            match change {
+                None => keeper.revoke_key(&operator, &agent.key).await.unwrap(),
+                Some(change) => drop(keeper.update_key(&operator, &agent.key, change).await.unwrap()),
+            }
+            drop(occupied);
+        };
+        let (exec, start, code, ()) = futures::join!(
+            async { refusal(keeper.exec(&agent, id, shell("touch ran")).await) },
+            async { refusal(keeper.start(&agent, id, shell("touch ran")).await) },
+            async { refusal(keeper.run_code(&agent, id, touch).await) },
+            end
+        );
+        for (code, said) in [exec, start, code] {
+            assert!(code == "policy_refused" && said.contains("before the call began"), "{code}: {said}");
+        }
+        assert_eq!(files(&fixture, id).await, "");
+    }
 }
 
 /// Returns the files in the home directory of a sandbox.
