@@ -129,6 +129,30 @@ fn proc_hides_the_machine() {
     });
 }
 
+/// The descriptor of the guest's own /proc, as belljar-linux has it.
+const GUEST_PROC_FD: i32 = 4;
+
+/// The guest brings files out, and its own view of /proc is one of its descriptors.
+#[test]
+fn guest_reads_no_facts_about_the_machine() {
+    if skip_without_cgroups() {
+        return;
+    }
+    let is_brought_out = |without: &str| {
+        let dir = tempfile::tempdir().expect("a directory");
+        Command::new(BELLJAR)
+            .env("BELLJAR_TEST_WITHOUT", without)
+            .current_dir(dir.path())
+            .args(["run", "--quiet", "-o", &format!("/proc/self/fd/{GUEST_PROC_FD}/interrupts:out")])
+            .args(["-l", "python", "-c", "print(1)"])
+            .output()
+            .expect("belljar starts");
+        std::fs::metadata(dir.path().join("out")).is_ok_and(|file| file.len() > 0)
+    };
+    assert!(!is_brought_out(""));
+    assert!(is_brought_out("proc-masks"), "without the wall the attack still fails");
+}
+
 #[test]
 fn host_loopback_is_unreachable() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port of the test's own");
