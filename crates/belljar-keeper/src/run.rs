@@ -130,7 +130,7 @@ impl<E, R> Run<E, R> {
             Reported::Queued => Some(RunEvent::Queued),
             Reported::Progress(event) => Some(RunEvent::Progress(event)),
             Reported::Step(ended) => {
-                *step = Some(ended);
+                *step = Some(*ended);
                 None
             }
         };
@@ -159,7 +159,7 @@ enum Reported<E> {
     Waiting(Waiting),
     Queued,
     Progress(E),
-    Step(EndedStep),
+    Step(Box<EndedStep>),
 }
 
 /// Where a run reports its events: a reader, or nowhere.
@@ -196,7 +196,7 @@ impl<E> Reporter<E> {
     /// Reports the end of a step, when the reader has room for it. If it is gone, the calls of the step are told.
     pub(crate) async fn step(&self, step: EndedStep) {
         if let Some(events) = &self.0 {
-            let _ = events.send(Reported::Step(step)).await;
+            let _ = events.send(Reported::Step(Box::new(step))).await;
         }
     }
 

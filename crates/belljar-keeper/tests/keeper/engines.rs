@@ -11,7 +11,6 @@ use belljar_keeper::{
 };
 use belljar_local::{LocalConfig, LocalEngine, LocalKind};
 use belljar_model::{EngineName, Role, SandboxSpec, SpecFile, Timeout};
-use futures::StreamExt as _;
 use futures::future::BoxFuture;
 use tokio::sync::Semaphore;
 
