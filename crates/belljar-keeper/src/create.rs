@@ -436,7 +436,6 @@ impl Keeper {
 
     /// Launches a new sandbox, which is reported once it is recorded.
     async fn launch(&self, caller: &Caller, plan: &LaunchPlan, begin: Instant) -> Result<Arc<Entry>> {
-        let standing = caller.standing();
         let passing = self.inner.gate.acquire(&caller.key).instrument(step!("keeper.wait_for_turn"));
         let permit = tokio::select! {
             // The end of its key is looked at only if it has to wait.
@@ -445,7 +444,7 @@ impl Keeper {
                 what: format!("{} sandboxes are already waiting to be started", full.waiting),
                 retry_after: RETRY_AFTER,
             })?,
-            () = self.wait_for_key_end(&standing) => return Err(ended_while_waiting()),
+            () = async { self.wait_for_key_end(&caller.standing()).await } => return Err(ended_while_waiting()),
         };
         self.check_key_still(caller).await?;
         self.check_machine_disk(caller, &plan.spec).await?;
