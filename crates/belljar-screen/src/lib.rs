@@ -9,6 +9,7 @@
 //! ```
 
 mod budget;
+mod cells;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 mod host;

@@ -6,10 +6,12 @@ use regex_lite::Regex;
 use unicode_normalization::UnicodeNormalization as _;
 use unicode_normalization::char::is_combining_mark;
 
+use crate::cells::cells;
 use crate::language::Language;
 
-/// Largest number of words that a list in braces becomes.
-const MAX_WORDS: usize = 64;
+/// Largest number of words that a list in braces becomes, and the largest reading, in bytes.
+const MAX_WORDS: usize = 1024;
+const MAX_BYTES: usize = 4 << 20;
 
 /// Another reading of code, and where its bytes were written.
 pub(crate) struct Reading {
@@ -18,6 +20,8 @@ pub(crate) struct Reading {
     stretches: Vec<(usize, usize)>,
     /// Offsets of the lines of what was written.
     lines: Vec<usize>,
+    /// Whether the language reads more.
+    pub(crate) is_cut: bool,
 }
 
 impl Reading {
@@ -30,7 +34,8 @@ impl Reading {
             Language::JavaScript | Language::TypeScript => javascript(&mut made),
             Language::Bash => bash(&mut made),
             Language::Rust => rust(&mut made),
-            Language::Ruby | Language::Php | Language::Go => {}
+            Language::Php => php(&mut made),
+            Language::Ruby | Language::Go => {}
         }
         made.finish()
     }
@@ -57,11 +62,12 @@ struct Made<'s> {
     stretches: Vec<(usize, usize)>,
     /// Offset in what was written up to which it is made.
     done: usize,
+    is_cut: bool,
 }
 
 impl<'s> Made<'s> {
     fn new(written: &'s str) -> Self {
-        Self { written, code: String::new(), stretches: Vec::new(), done: 0 }
+        Self { written, code: String::new(), stretches: Vec::new(), done: 0, is_cut: false }
     }
 
     /// Reads what was written from `start` to `end` as `read`, and all before that as it is.
@@ -75,14 +81,14 @@ impl<'s> Made<'s> {
     }
 
     fn finish(mut self) -> Option<Reading> {
-        if self.done == 0 {
+        if self.done == 0 && !self.is_cut {
             return None;
         }
         let end = self.written.len();
         self.replace(end, end, "");
         let lines = self.written.match_indices('\n').map(|(at, _)| at + 1);
         let lines = std::iter::once(0).chain(lines).collect();
-        Some(Reading { code: self.code, stretches: self.stretches, lines })
+        Some(Reading { code: self.code, stretches: self.stretches, lines, is_cut: self.is_cut })
     }
 }
 
@@ -90,14 +96,24 @@ fn is_of_name(char: char) -> bool {
     char == '_' || char == '$' || char.is_alphanumeric() || is_combining_mark(char)
 }
 
-/// Names are normalized to NFKC (The Python Language Reference, 2.3): `ｏｓ` is `os`.
+/// Names are normalized to NFKC (The Python Language Reference, 2.3): `ｏｓ` is `os`. A carriage return ends a line (2.1.2). What a context
+/// does not run as Python is read for itself.
 fn python(made: &mut Made<'_>) {
     let written = made.written;
-    if written.is_ascii() {
+    let mut cells = cells(written).into_iter().map(|cell| cell.range).peekable();
+    if written.is_ascii() && !written.contains('\r') && cells.peek().is_none() {
         return;
     }
     let mut rest = written.char_indices().peekable();
     while let Some((start, char)) = rest.next() {
+        if let Some(cell) = cells.next_if(|cell| cell.start <= start) {
+            made.replace(cell.start, cell.end, "None");
+            while rest.next_if(|(at, _)| *at < cell.end).is_some() {}
+            continue;
+        }
+        if char == '\r' && rest.peek().is_none_or(|(_, next)| *next != '\n') {
+            made.replace(start, start + 1, "\n");
+        }
         if !is_of_name(char) {
             continue;
         }
@@ -113,30 +129,58 @@ fn python(made: &mut Made<'_>) {
     }
 }
 
-/// Names may have escapes (ECMAScript, 12.7): `\u0065val` is `eval`.
+/// Names may have escapes (ECMAScript, 12.7): `\u0065val` is `eval`. What begins like a comment of HTML is none in modules.
 fn javascript(made: &mut Made<'_>) {
     let written = made.written;
     let mut from = 0;
-    while let Some(at) = written.get(from..).and_then(|rest| rest.find('\\')).map(|at| from + at) {
-        let rest = written.get(at + 1..).unwrap_or_default();
-        let escape = rest.strip_prefix('u').and_then(|rest| match rest.strip_prefix('{') {
-            Some(braced) => {
-                let digits = braced.get(..braced.find('}')?)?;
-                Some((digits, digits.len() + 4))
-            }
-            None => Some((rest.get(..4)?, 6)),
-        });
-        let char = escape.and_then(|(digits, length)| {
-            let char = char::from_u32(u32::from_str_radix(digits, 16).ok()?)?;
-            is_of_name(char).then_some((char, length))
-        });
-        from = match char {
+    while let Some(at) = written.get(from..).and_then(|rest| rest.find(['\\', '<', '-'])).map(|at| from + at)
+    {
+        let rest = written.get(at..).unwrap_or_default();
+        if rest.starts_with("<!--") || rest.starts_with("-->") {
+            let split = if rest.starts_with('<') { 1 } else { 2 };
+            made.replace(at + split, at + split, " ");
+            from = at + split;
+            continue;
+        }
+        let Some(rest) = rest.strip_prefix('\\') else {
+            from = at + 1;
+            continue;
+        };
+        from = match escaped_char(rest) {
             Some((char, length)) => {
-                made.replace(at, at + length, char.encode_utf8(&mut [0; 4]));
-                at + length
+                made.replace(at, at + 1 + length, char.encode_utf8(&mut [0; 4]));
+                at + 1 + length
             }
             None => at + 1 + rest.chars().next().map_or(0, char::len_utf8),
         };
+    }
+}
+
+/// Returns the character of a name for which an escape stands, and the length of the escape without its backslash.
+fn escaped_char(escape: &str) -> Option<(char, usize)> {
+    let rest = escape.strip_prefix('u')?;
+    // The search ends with the digits, so that each of them is looked at once.
+    let digits = |text: &str| text.find(|char: char| !char.is_ascii_hexdigit()).unwrap_or(text.len());
+    let (digits, length) = match rest.strip_prefix('{') {
+        Some(braced) => {
+            let end = digits(braced);
+            (
+                braced.get(..end).filter(|_| braced.get(end..).is_some_and(|rest| rest.starts_with('}')))?,
+                end + 3,
+            )
+        }
+        None => (rest.get(..4).filter(|text| digits(text) == 4)?, 5),
+    };
+    let char = char::from_u32(u32::from_str_radix(digits, 16).ok()?)?;
+    is_of_name(char).then_some((char, length))
+}
+
+/// A carriage return ends a line, and so a comment.
+fn php(made: &mut Made<'_>) {
+    for (at, _) in made.written.match_indices('\r') {
+        if !made.written.get(at + 1..).is_some_and(|rest| rest.starts_with('\n')) {
+            made.replace(at, at + 1, "\n");
+        }
     }
 }
 
@@ -152,12 +196,12 @@ fn rust(made: &mut Made<'_>) {
 }
 
 /// A backslash before the end of a line is nothing, also inside of a word (POSIX, Shell Command Language, 2.2.1); a list in braces is
-/// several words (bash(1), Brace Expansion).
+/// several words (bash(1), Brace Expansion). Null bytes are ignored.
 fn bash(made: &mut Made<'_>) {
     static FORMS: LazyLock<Option<Regex>> = LazyLock::new(|| {
         let part = r#"[^\s{},;|&()<>'"$`\\]*"#;
         let list = format!(r"(?:^|[\s;|&(])({part})\{{({part}(?:,{part})+)\}}({part})");
-        Regex::new(&format!(r"\\\n|{list}")).ok()
+        Regex::new(&format!(r"\\\n|\x00|{list}")).ok()
     });
     let Some(forms) = FORMS.as_ref() else { return };
     for found in forms.captures_iter(made.written) {
@@ -168,7 +212,12 @@ fn bash(made: &mut Made<'_>) {
             continue;
         };
         let part = |index| found.get(index).map_or("", |part| part.as_str());
-        let words = list.as_str().split(',').take(MAX_WORDS);
+        let count = list.as_str().split(',').count();
+        if count > MAX_WORDS || made.code.len() + count * whole.len() > MAX_BYTES {
+            made.is_cut = true;
+            continue;
+        }
+        let words = list.as_str().split(',');
         let words: Vec<String> = words.map(|word| format!("{}{word}{}", part(1), part(3))).collect();
         let start = found.get(1).map_or(whole.start(), |prefix| prefix.start());
         made.replace(start, whole.end(), &words.join(" "));
@@ -184,7 +233,12 @@ pub(crate) fn declared_encoding(code: &str) -> Option<&str> {
     const PLAIN: [&str; 9] =
         ["utf8", "utf8sig", "ascii", "usascii", "latin1", "iso88591", "iso885915", "cp1252", "windows1252"];
     let form = FORM.as_ref()?;
-    let name = code.lines().take(2).find_map(|line| form.captures(line)?.get(1))?.as_str();
+    let name = code
+        .lines()
+        .flat_map(|line| line.split('\r'))
+        .take(2)
+        .find_map(|line| form.captures(line)?.get(1))?
+        .as_str();
     let plain = name.to_ascii_lowercase().replace(['-', '_', '.'], "");
     (!PLAIN.contains(&plain.as_str())).then_some(name)
 }
@@ -205,7 +259,13 @@ mod tests {
                 r"\u0065val(a.\u{65}xec('\\u0041\u0027'))",
                 Some(r"eval(a.exec('\\u0041\u0027'))"),
             ),
+            (Language::JavaScript, r"\u{000065}val; \u+065; \u{+65}", Some(r"eval; \u+065; \u{+65}")),
+            (Language::JavaScript, "a<!--b; c-->d", Some("a< !--b; c-- >d")),
             (Language::TypeScript, r"'\n' + /\d/ + `\`", None),
+            (Language::Python, "#\rimport os\r\nx", Some("#\nimport os\r\nx")),
+            (Language::Python, "x = !ls '\nimport os", Some("x = None\nimport os")),
+            (Language::Php, "//\rsystem('x');\r\n", Some("//\nsystem('x');\r\n")),
+            (Language::Bash, "r\0m -rf /", Some("rm -rf /")),
             (Language::Bash, "r\\\nm -r\\\nf /", Some("rm -rf /")),
             (Language::Bash, "{rm,-rf,/}; a{b,c}d", Some("rm -rf /; abd acd")),
             (Language::Bash, "echo ${a} {b} '{c}'", None),
@@ -219,6 +279,38 @@ mod tests {
             let reading = Reading::of(language, written);
             assert_eq!(reading.as_ref().map(Reading::code), read, "{written}");
         }
+    }
+
+    /// Each of these took time that grows with the square of its length: seconds.
+    #[test]
+    fn readings_take_time_that_grows_with_the_code() {
+        use crate::budget::Budget;
+        for (language, code) in [
+            (Language::JavaScript, format!("//{}", r"\u{".repeat(300_000))),
+            (Language::JavaScript, format!("//{}", r"\u{0".repeat(250_000))),
+            (Language::TypeScript, format!("// \\u{{{}", "0".repeat(1_000_000))),
+            (Language::JavaScript, "<!--".repeat(250_000)),
+            (Language::Python, "x = !".repeat(200_000)),
+            (Language::Python, "!a\\\n".repeat(200_000)),
+            (Language::Python, "=".repeat(1_000_000)),
+            (Language::Python, "\r".repeat(1_000_000)),
+            (Language::Bash, "{a,".repeat(300_000)),
+            (Language::Bash, format!(" {}{{{}}}", "a".repeat(100_000), "x,".repeat(1_000))),
+        ] {
+            let budget = Budget::new(std::time::Duration::from_secs(2));
+            let reading = Reading::of(language, &code);
+            let shown: String = code.chars().take(12).collect();
+            assert!(!budget.is_over(), "{}: {shown}", language.as_str());
+            assert!(reading.is_none_or(|reading| reading.code().len() <= 2 * MAX_BYTES), "{shown}");
+        }
+    }
+
+    #[test]
+    fn long_lists_in_braces_are_not_cut_in_silence() {
+        let list = |count: usize| format!("{{rm,-rf,{}/}}", "a,".repeat(count));
+        let read = |count| Reading::of(Language::Bash, &list(count)).unwrap();
+        assert!(read(62).code().ends_with(" a /") && !read(62).is_cut);
+        assert!(read(MAX_WORDS).is_cut);
     }
 
     #[test]

@@ -158,6 +158,8 @@ pub(crate) enum Effect {
     Join,
     /// Runs code.
     Code,
+    /// Runs a magic of IPython: its name, what is on its line, what is in its cell.
+    Cell,
     /// Is a link of a chain of calls whose arguments are the words of a command.
     Chain,
 }
@@ -293,7 +295,9 @@ impl RuleSet {
                 text.as_deref().map(Regex::new).transpose().map_err(|error| wrong(error.to_string()))
             };
             if !when.calls.is_empty() {
-                prepared.call_matches.push(CallMatch { rule, arguments: regex(&when.arguments)? });
+                // Each value of an argument is a line.
+                let arguments = when.arguments.as_ref().map(|arguments| format!("(?m){arguments}"));
+                prepared.call_matches.push(CallMatch { rule, arguments: regex(&arguments)? });
             }
             for pattern in &when.calls {
                 if !prepared.calls.insert(pattern, prepared.call_matches.len() - 1) {
@@ -396,6 +400,11 @@ impl Rules {
             path = rest.to_owned();
         }
         path
+    }
+
+    /// Reports whether a rule is about a path or what is below it.
+    pub(crate) fn names(&self, path: &str) -> bool {
+        self.calls.names(path) || self.dynamic.names(path)
     }
 
     pub(crate) fn effects(&self, path: &str) -> impl Iterator<Item = Dynamic> {

@@ -32,6 +32,17 @@ impl<T: Copy> Table<T> {
         !rest.is_empty() && !rest.contains('*')
     }
 
+    /// Reports whether a pattern is about a path, or about what is below it.
+    pub(crate) fn names(&self, path: &str) -> bool {
+        let is_below = |pattern: &String| {
+            pattern.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '(']))
+        };
+        let member = path.rsplit_once('.').map(|(_, member)| member);
+        self.exact.keys().any(is_below)
+            || self.below.iter().any(|(start, _)| path.starts_with(start) || is_below(start))
+            || member.is_some_and(|member| self.members.contains_key(member))
+    }
+
     /// Returns the values of all patterns that match.
     pub(crate) fn find(&self, path: &str) -> Vec<T> {
         let mut found = self.exact.get(path).cloned().unwrap_or_default();

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use belljar_screen::{Language, Modules, Report, Request, Rule, Severity};
+use belljar_screen::{Finding, Language, Modules, Report, Request, Rule, Severity};
 use serde::Deserialize;
 
 /// Ten times what is needed on a loaded machine.
@@ -89,7 +89,8 @@ fn add_files(directory: &Path, extension: &str, files: &mut Vec<PathBuf>) {
     }
 }
 
-/// Python's library as installed here, exercises that measure Belljar, and the project's own examples: at most 2 % are of high risk.
+/// Python's library as installed here, exercises that measure Belljar, and the project's own examples: at most 2 % are of high risk
+/// or are not all read.
 #[test]
 fn honest_programs_are_rarely_of_high_risk() {
     let library = std::process::Command::new("python3")
@@ -130,9 +131,12 @@ fn honest_programs_are_rarely_of_high_risk() {
         read += 1;
         languages.insert(language.as_str());
         let report = screen(language, &code);
-        assert!(report.complete, "{}", file.display());
-        if report.risk == Severity::High {
-            let found: Vec<_> = report.findings.iter().filter(|one| one.severity == Severity::High).collect();
+        // What has more values than are followed counts as of high risk where calls wait by their risk.
+        let is_unread = report.findings.iter().any(|one| one.rule == "too-many-values");
+        assert!(report.complete || is_unread, "{}", file.display());
+        if report.risk == Severity::High || !report.complete {
+            let is_grave = |one: &&Finding| one.severity == Severity::High || one.rule == "too-many-values";
+            let found: Vec<_> = report.findings.iter().filter(is_grave).collect();
             high.push(format!("{}: {found:?}", file.display()));
         }
     }

@@ -11,12 +11,6 @@ use crate::rules::{Effect, RuleError};
 use crate::syntax::{Bound, Callee, Shape, text};
 use crate::values::{UNKNOWN, Value, Values};
 
-/// How deep code may be inside of code to be read: a literal that a call runs is one level.
-const MAX_INSIDE: usize = 3;
-
-/// Largest code inside of code that is read, in bytes.
-const MAX_INSIDE_BYTES: usize = 64 << 10;
-
 /// Reads one tree.
 pub(super) struct Reader<'s, 'a, 't> {
     pub(super) screening: &'s mut Screening<'a>,
@@ -106,20 +100,14 @@ impl<'t> Reader<'_, '_, 't> {
                 self.command(node, name, &arguments)
             }
             Shape::Call(callee, arguments) => self.call(node, &callee, &arguments),
-            Shape::Shell(_) => {
+            Shape::Shell(parts) => {
                 self.match_call("`", node, &[]);
-                if let Shape::Shell(parts) = self.values.shape(node) {
-                    let mut line = String::new();
-                    for part in &parts {
-                        match part {
-                            crate::syntax::Part::Text(text) => line.push_str(text),
-                            crate::syntax::Part::Value(value) => match self.values.texts(*value).pop() {
-                                Some(text) => line.push_str(&text),
-                                None => line.push(UNKNOWN),
-                            },
-                        }
-                    }
-                    self.inside(Language::Bash, &line, node)?;
+                let lines = self.values.lists(&parts);
+                if lines.is_cut {
+                    self.more(node);
+                }
+                for line in lines.all {
+                    self.inside(Language::Bash, &line.concat(), node)?;
                 }
                 Ok(())
             }
@@ -148,7 +136,7 @@ impl<'t> Reader<'_, '_, 't> {
         }
     }
 
-    /// Returns what is known of an argument: its text, or its path and how it is written.
+    /// Returns what is known of an argument: its texts and paths, and how it is written, each on a line.
     fn argument(&self, node: Node<'t>) -> String {
         const MAX_WRITTEN: usize = 200;
         let mut shown = String::new();
@@ -156,18 +144,20 @@ impl<'t> Reader<'_, '_, 't> {
             match value {
                 Value::Path(path) => {
                     shown.push_str(path);
-                    shown.push(' ');
+                    shown.push('\n');
                 }
                 Value::Text(text) => {
                     shown.push_str(text);
-                    shown.push(' ');
+                    shown.push('\n');
                 }
-                Value::Number(_) => {}
+                Value::Number(_) | Value::More | Value::MorePaths => {}
             }
         }
         if self.values.is_list(node) {
-            shown.push_str(&self.values.words(node).join(" "));
-            shown.push(' ');
+            for words in self.values.words(&[node]).all {
+                shown.push_str(&words.join(" "));
+                shown.push('\n');
+            }
         }
         shown.extend(text(node, self.values.source).chars().take(MAX_WRITTEN));
         shown
@@ -179,7 +169,10 @@ impl<'t> Reader<'_, '_, 't> {
         callee: &Callee<'t>,
         arguments: &[Node<'t>],
     ) -> Result<(), RuleError> {
-        let paths = self.values.callee(callee);
+        let (paths, is_cut) = self.values.callee(callee);
+        if is_cut {
+            self.more(node);
+        }
         for path in &paths {
             let mut calls = vec![(path.clone(), arguments)];
             calls.extend(self.values.calls(path, arguments));
@@ -195,13 +188,30 @@ impl<'t> Reader<'_, '_, 't> {
                                 let name = name.strip_prefix("node:").unwrap_or(name);
                                 self.import(name, node);
                             }
+                            if arguments.first().is_some_and(|one| self.values.is_cut(*one)) {
+                                self.more(node);
+                            }
                             if names.is_empty() && !arguments.is_empty() {
                                 self.find_id("dynamic-import", node, &path);
                             }
                         }
                         Effect::Chain => {
-                            let words = self.values.chain(callee, arguments);
-                            self.inside(Language::Bash, &command_line(&words), node)?;
+                            let lists = self.values.chain(callee, arguments);
+                            if lists.is_cut {
+                                self.more(node);
+                            }
+                            for words in &lists.all {
+                                self.inside(Language::Bash, &command_line(words), node)?;
+                            }
+                        }
+                        Effect::Cell => {
+                            for words in self.values.words(arguments).all {
+                                let code = match words.as_slice() {
+                                    [name, line, cell, ..] => format!("%%{name} {line}\n{cell}"),
+                                    words => format!("%{}", words.join(" ")),
+                                };
+                                self.inside(Language::Python, &code, node)?;
+                            }
                         }
                         Effect::Code => self.run_code(dynamic.language, dynamic.argument, node, arguments)?,
                         _ => {}
@@ -234,6 +244,11 @@ impl<'t> Reader<'_, '_, 't> {
         }
     }
 
+    /// Notes that a node has more values than are followed.
+    pub(super) fn more(&mut self, node: Node<'t>) {
+        self.screening.unread("too-many-values", Some(node), self.values.language, self.outer);
+    }
+
     /// Reads the code that a call runs.
     fn run_code(
         &mut self,
@@ -245,21 +260,32 @@ impl<'t> Reader<'_, '_, 't> {
         let mut codes = Vec::new();
         if let Some(index) = argument {
             let Some(argument) = arguments.get(index) else { return Ok(()) };
+            if self.values.is_cut(*argument) {
+                self.more(node);
+            }
+            codes.extend(self.values.texts(*argument));
             if self.values.is_list(*argument) {
-                codes.push(command_line(&self.values.words(*argument)));
-            } else {
-                codes.extend(self.values.texts(*argument));
+                let lists = self.values.words(&[*argument]);
+                if lists.is_cut {
+                    self.more(node);
+                }
+                codes.extend(lists.all.iter().map(|words| command_line(words)));
             }
         } else {
-            // Options of the call are no words of its command.
-            let words: Vec<_> = arguments.iter().flat_map(|one| self.values.words(*one)).collect();
-            let is_known = |word: &String| *word != UNKNOWN.to_string();
-            let first = words.iter().position(is_known).unwrap_or(words.len());
-            let known = words.iter().rposition(is_known).map_or(first, |place| place + 1);
-            match words.get(first..known).unwrap_or_default() {
-                [] => {}
-                [one] => codes.push(one.clone()),
-                words => codes.push(command_line(words)),
+            let lists = self.values.words(arguments);
+            if lists.is_cut {
+                self.more(node);
+            }
+            for words in lists.all {
+                // Options of the call are no words of its command.
+                let is_known = |word: &String| *word != UNKNOWN.to_string();
+                let first = words.iter().position(is_known).unwrap_or(words.len());
+                let known = words.iter().rposition(is_known).map_or(first, |place| place + 1);
+                match words.get(first..known).unwrap_or_default() {
+                    [] => {}
+                    [one] => codes.push(one.clone()),
+                    words => codes.push(command_line(words)),
+                }
             }
         }
         for code in codes {
@@ -270,12 +296,12 @@ impl<'t> Reader<'_, '_, 't> {
 
     /// Reads code that is inside of this one.
     pub(super) fn inside(&mut self, language: Language, code: &str, node: Node<'t>) -> Result<(), RuleError> {
-        let depth = self.outer.map_or(0, |outer| outer.depth);
-        if depth >= MAX_INSIDE || code.len() > MAX_INSIDE_BYTES || self.values.is_over() {
+        if self.values.is_over() {
             return Ok(());
         }
+        let depth = self.outer.map_or(0, |outer| outer.depth);
         let place = self.outer.map_or_else(|| self.screening.place(node), |outer| outer.place);
-        self.screening.read(language, code, Some(Outer { place, depth: depth + 1 }))
+        self.screening.read_inside(language, code, Outer { place, depth: depth + 1 })
     }
 }
 

@@ -11,9 +11,10 @@ use super::reader::Reader;
 use super::request::{Modules, Request};
 use super::tree::{MAX_DEPTH, first_error, walk};
 use crate::budget::Budget;
+use crate::cells::{cells, has_other_lines};
 use crate::language::Language;
 use crate::reading::{Reading, declared_encoding};
-use crate::report::{Finding, MAX_NAME, Report};
+use crate::report::{Finding, MAX_NAME, Report, Severity};
 use crate::rules::{Rule, RuleError, RuleSet, Rules};
 use crate::syntax::Facts;
 use crate::values::{UNKNOWN, Values};
@@ -23,6 +24,12 @@ pub const MAX_TIME: Duration = Duration::from_millis(200);
 
 /// Most findings that are kept until the gravest are chosen.
 const MAX_KEPT: usize = 5_000;
+
+/// How deep code may be inside of code to be read: a literal that a call runs is one level.
+const MAX_INSIDE: usize = 3;
+
+/// Largest code inside of code that is read, in bytes.
+const MAX_INSIDE_BYTES: usize = 64 << 10;
 
 /// Screens code in this process. Parsers are written in C: what others wrote is screened by `screen_in_jail`.
 ///
@@ -41,6 +48,7 @@ pub(crate) fn screen_by(set: &RuleSet, request: &Request, time: Duration) -> Res
         budget: Budget::new(time),
         findings: Vec::new(),
         seen: HashSet::new(),
+        gravest: Severity::Low,
         is_complete: true,
         reading: None,
     };
@@ -79,6 +87,7 @@ pub(super) struct Screening<'a> {
     findings: Vec<Finding>,
     /// Rules and places of findings.
     seen: HashSet<(usize, Place, Option<Language>)>,
+    gravest: Severity,
     is_complete: bool,
     /// The reading of the outermost code that is being read, if that is not what was written.
     reading: Option<Rc<Reading>>,
@@ -96,6 +105,24 @@ pub(super) struct Place {
 impl Place {
     fn between(start: (usize, usize), end: (usize, usize)) -> Self {
         Self { line: start.0 + 1, column: start.1 + 1, end_line: end.0 + 1, end_column: end.1 + 1 }
+    }
+}
+
+/// Counts lines up to offsets that grow.
+#[derive(Default)]
+struct Lines {
+    line: usize,
+    start: usize,
+    done: usize,
+}
+
+impl Lines {
+    fn position(&mut self, source: &str, offset: usize) -> (usize, usize) {
+        for (at, _) in source.get(self.done..offset).unwrap_or_default().match_indices('\n') {
+            (self.line, self.start) = (self.line + 1, self.done + at + 1);
+        }
+        self.done = offset.max(self.done);
+        (self.line, offset.saturating_sub(self.start))
     }
 }
 
@@ -141,14 +168,21 @@ impl Screening<'_> {
         outer: Option<Outer>,
     ) {
         let place = outer.map_or_else(|| self.place(node), |outer| outer.place);
+        self.find_at(rule, place, name, outer.map(|_| language));
+    }
+
+    fn find_at(&mut self, rule: usize, place: Place, name: &str, inside: Option<Language>) {
         let start = Place { end_line: 0, end_column: 0, ..place };
-        let inside = outer.map(|_| language);
-        if self.findings.len() >= MAX_KEPT || !self.seen.insert((rule, start, inside)) {
-            return;
-        }
         let Some(Rule { id, severity, meaning, walls, is_secret, .. }) = self.set.rules.get(rule) else {
             return;
         };
+        // A graver one than all before is kept in any case.
+        if (self.findings.len() >= MAX_KEPT && *severity <= self.gravest)
+            || !self.seen.insert((rule, start, inside))
+        {
+            return;
+        }
+        self.gravest = self.gravest.max(*severity);
         let mut shown: String = name
             .chars()
             .map(|char| if char.is_control() { ' ' } else { char })
@@ -200,16 +234,69 @@ impl Screening<'_> {
         source: &str,
         outer: Option<Outer>,
     ) -> Result<(), RuleError> {
-        self.read_text(language, source, outer, false)?;
+        let is_whole = self.read_text(language, source, outer, false)?;
         if outer.is_none() && language == Language::Python && declared_encoding(source).is_some() {
             self.unread("other-encoding", None, language, outer);
+        }
+        // In code that is all Python a line that begins like a command is part of an expression or a text.
+        if language == Language::Python && (!is_whole || has_other_lines(source)) {
+            self.cells(source, outer)?;
         }
         let Some(reading) = Reading::of(language, source) else { return Ok(()) };
         let reading = Rc::new(reading);
         if outer.is_none() {
             self.reading = Some(Rc::clone(&reading));
         }
-        self.read_text(language, reading.code(), outer, true)
+        if reading.is_cut {
+            self.unread("too-many-values", None, language, outer);
+        }
+        self.read_text(language, reading.code(), outer, true).map(drop)
+    }
+
+    /// Reads what a context does not run as Python.
+    fn cells(&mut self, source: &str, outer: Option<Outer>) -> Result<(), RuleError> {
+        let mut lines = Lines::default();
+        for cell in cells(source) {
+            if self.budget.is_over() {
+                break;
+            }
+            let place = outer.map_or_else(
+                || {
+                    Place::between(
+                        lines.position(source, cell.range.start),
+                        lines.position(source, cell.range.end),
+                    )
+                },
+                |outer| outer.place,
+            );
+            self.read_inside(
+                cell.language,
+                &cell.code,
+                Outer { place, depth: outer.map_or(1, |outer| outer.depth + 1) },
+            )?;
+        }
+        Ok(())
+    }
+
+    /// Reads code that is inside of other code, unless it is too deep or too long.
+    pub(super) fn read_inside(
+        &mut self,
+        language: Language,
+        code: &str,
+        outer: Outer,
+    ) -> Result<(), RuleError> {
+        let too_much = if outer.depth > MAX_INSIDE {
+            "too-deep"
+        } else if code.len() > MAX_INSIDE_BYTES {
+            "too-many-values"
+        } else {
+            return self.read(language, code, Some(outer));
+        };
+        self.is_complete = false;
+        if let Some(rule) = self.rule(too_much) {
+            self.find_at(rule, outer.place, "", Some(language));
+        }
+        Ok(())
     }
 
     fn read_text(
@@ -218,11 +305,11 @@ impl Screening<'_> {
         source: &str,
         outer: Option<Outer>,
         is_second: bool,
-    ) -> Result<(), RuleError> {
+    ) -> Result<bool, RuleError> {
         let rules = self.rules(language)?;
         let Some(tree) = self.parse(language, source) else {
             self.unread("not-read-in-time", None, language, outer);
-            return Ok(());
+            return Ok(false);
         };
         let root = tree.root_node();
         if root.has_error() && outer.is_none() && !is_second {
@@ -238,6 +325,7 @@ impl Screening<'_> {
             self.unread("too-deep", Some(root), language, outer);
         }
         let values = Values::new(language, source, Rc::clone(&rules), facts, self.budget);
+        values.settle();
         let mut reader = Reader { screening: self, values, outer };
         reader.imports();
         reader.aliases();
@@ -253,7 +341,7 @@ impl Screening<'_> {
         if self.budget.is_over() {
             self.unread("not-read-in-time", None, language, outer);
         }
-        Ok(())
+        Ok(!root.has_error())
     }
 
     /// Parses the code; `None` if there was not enough time.

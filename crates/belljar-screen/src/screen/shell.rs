@@ -8,145 +8,212 @@ use super::reader::Reader;
 use crate::language::Language;
 use crate::rules::RuleError;
 use crate::syntax::bash::{self, Command};
-use crate::syntax::{Bound, Callee, Shape, field, named, text};
-use crate::values::UNKNOWN;
+use crate::syntax::{Callee, Shape, field, named, text};
+use crate::values::{Lists, UNKNOWN, inputs};
+
+/// Most nodes below a statement in which its commands are looked for.
+const MAX_BELOW: usize = 256;
 
 impl<'t> Reader<'_, '_, 't> {
+    /// Looks at a command. A function of its name may not be called: it hides no program.
     pub(super) fn command(
         &mut self,
         node: Node<'t>,
         name: Node<'t>,
         arguments: &[Node<'t>],
     ) -> Result<(), RuleError> {
-        let mut words = Vec::new();
-        for word in std::iter::once(&name).chain(arguments) {
-            let known = self.values.texts(*word).pop().unwrap_or(UNKNOWN.to_string());
-            let is_split = word.id() == name.id()
-                || matches!(word.kind(), "simple_expansion" | "expansion" | "command_substitution");
-            if is_split {
-                words.extend(known.split_whitespace().map(str::to_owned));
-            } else {
-                words.push(known);
+        let lists = self.values.command(name, arguments, 0);
+        for words in &lists.all {
+            let commands = bash::commands(words);
+            let is_watched = |command: &Command| {
+                command.code().is_some() || !self.values.rules.calls.find(&command.name).is_empty()
+            };
+            if lists.is_cut && (self.values.is_cut(name) || commands.iter().any(is_watched)) {
+                self.more(node);
             }
-        }
-        let own = |command: &Command| {
-            self.values
-                .facts
-                .names
-                .get(&command.name)
-                .is_some_and(|all| matches!(all.first(), Some(Bound::Own)))
-        };
-        let commands: Vec<_> = bash::commands(&words).into_iter().filter(|command| !own(command)).collect();
-        for command in &commands {
-            self.match_command(&command.name, &command.arguments.join(" "), node);
-            for argument in arguments {
-                for inner in substitutions(*argument) {
-                    if let Some(from) = self.program(inner) {
-                        self.match_command(&format!("{from}|{}", sink(&command.name)), "", node);
-                    }
-                }
+            for command in &commands {
+                self.run(command, arguments, node)?;
             }
-            let code = command.code().and_then(|(name, code)| Some((Language::by_name(name)?, code)));
-            if let Some((language, code)) = code {
-                self.inside(language, &code, node)?;
-            }
-        }
-        if let Some(here) =
-            field(node, "redirect").filter(|redirect| redirect.kind() == "herestring_redirect")
-            && commands.last().is_some_and(Command::is_shell)
-        {
-            for code in named(here).into_iter().flat_map(|word| self.values.texts(word)).collect::<Vec<_>>() {
-                self.inside(Language::Bash, &code, node)?;
+            for here in inputs(node) {
+                self.feed(here, words, node)?;
             }
         }
         Ok(())
     }
 
-    fn match_command(&mut self, path: &str, arguments: &str, node: Node<'t>) {
+    fn run(&mut self, command: &Command, arguments: &[Node<'t>], node: Node<'t>) -> Result<(), RuleError> {
+        self.match_command(command, node);
+        let reads = command.reads_code();
+        let runs_file = command.is_interpreter();
+        for argument in arguments {
+            for inner in substitutions(*argument) {
+                for from in self.programs(inner) {
+                    self.match_path(&format!("{}|{}", from.name, command.sink()), node);
+                }
+                if argument.kind() == "process_substitution" && runs_file {
+                    let printed = self.values.pipeline(&[inner]);
+                    let language = reads.and_then(Language::by_name).unwrap_or(Language::Bash);
+                    for code in printed.all {
+                        self.inside(language, &code.concat(), node)?;
+                    }
+                }
+            }
+        }
+        if let Some((name, code)) = command.code()
+            && let Some(language) = Language::by_name(name)
+        {
+            self.inside(language, &code, node)?;
+        }
+        Ok(())
+    }
+
+    fn match_command(&mut self, command: &Command, node: Node<'t>) {
+        let rules = Rc::clone(&self.values.rules);
+        let arguments = command.line();
+        for matched in rules.calls.find(&command.name) {
+            let Some(call) = rules.call_matches.get(matched) else { continue };
+            if call.arguments.as_ref().is_none_or(|regex| regex.is_match(&arguments)) {
+                self.find(call.rule, node, &command.name);
+            }
+        }
+    }
+
+    fn match_path(&mut self, path: &str, node: Node<'t>) {
         let rules = Rc::clone(&self.values.rules);
         for matched in rules.calls.find(path) {
-            let Some(call) = rules.call_matches.get(matched) else { continue };
-            if call.arguments.as_ref().is_none_or(|regex| regex.is_match(arguments)) {
+            if let Some(call) = rules.call_matches.get(matched).filter(|call| call.arguments.is_none()) {
                 self.find(call.rule, node, path);
             }
         }
     }
 
-    /// Returns the program that a statement of the shell runs last.
-    fn program(&self, statement: Node<'t>) -> Option<String> {
-        match statement.kind() {
-            "command" => {
-                let words: Vec<_> = match self.values.shape(statement) {
-                    Shape::Call(Callee::Node(name), arguments) => std::iter::once(name)
-                        .chain(arguments)
-                        .map(|word| self.values.texts(word).pop().unwrap_or(UNKNOWN.to_string()))
-                        .collect(),
-                    _ => return None,
-                };
-                bash::commands(&words).pop().map(|command| command.name)
-            }
-            "redirected_statement" => self.program(field(statement, "body")?),
-            "pipeline" => self.program(*named(statement).first()?),
-            _ => None,
+    /// Reads the input of a command, if that runs it.
+    fn feed(&mut self, input: Node<'t>, words: &[String], node: Node<'t>) -> Result<(), RuleError> {
+        let mut codes = self.values.texts(input);
+        if input.kind() == "heredoc_body" {
+            codes.push(text(input, self.values.source).to_owned());
         }
+        for code in codes {
+            self.feed_text(&code, words, node)?;
+        }
+        Ok(())
+    }
+
+    fn feed_text(&mut self, code: &str, words: &[String], node: Node<'t>) -> Result<(), RuleError> {
+        for command in bash::commands(words) {
+            if let Some(language) = command.reads_code().and_then(Language::by_name) {
+                self.inside(language, code, node)?;
+            }
+            if command.name == "xargs" {
+                let given =
+                    command.arguments.iter().cloned().chain(code.split_whitespace().map(str::to_owned));
+                let whole: Vec<_> = std::iter::once("xargs".to_owned()).chain(given).collect();
+                for command in bash::commands(&whole) {
+                    self.match_command(&command, node);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the words of the commands of a statement, at any depth.
+    fn words_below(&self, statement: Node<'t>) -> Vec<Vec<String>> {
+        let (mut found, mut pending, mut count) = (Vec::new(), vec![statement], 0);
+        while let Some(node) = pending.pop() {
+            count += 1;
+            if count > MAX_BELOW {
+                break;
+            }
+            match self.values.shape(node) {
+                Shape::Call(Callee::Node(name), arguments) => {
+                    found.extend(self.values.command(name, &arguments, 0).all);
+                }
+                _ => pending.extend(named(node).into_iter().rev()),
+            }
+        }
+        found
+    }
+
+    /// Returns the programs that a statement of the shell runs, and those around them.
+    fn programs(&self, statement: Node<'t>) -> Vec<Command> {
+        self.words_below(statement).iter().flat_map(|words| bash::commands(words)).collect()
     }
 
     /// Looks at what is between the commands of a shell.
     pub(super) fn statement(&mut self, node: Node<'t>) -> Result<(), RuleError> {
         match node.kind() {
-            "pipeline" => {
-                let stages = named(node);
-                let programs: Vec<_> = stages.iter().map(|stage| self.program(*stage)).collect();
-                for (place, to) in programs.iter().enumerate() {
-                    let Some(to) = to else { continue };
-                    for from in programs.iter().take(place).flatten() {
-                        self.match_command(&format!("{from}|{}", sink(to)), "", node);
-                    }
-                }
-                let last = stages.last().copied();
-                let printed = match (stages.first(), last.and_then(|last| self.program(last))) {
-                    (Some(_), Some(program)) if sink(&program) == "sh" => self.printed(&stages),
-                    _ => None,
-                };
-                if let (Some(code), Some(program)) = (printed, last.and_then(|last| self.program(last))) {
-                    let language =
-                        if program.starts_with("python") { Language::Python } else { Language::Bash };
-                    self.inside(language, &code, node)?;
-                }
-                Ok(())
-            }
+            "pipeline" => self.pipeline(node),
             "redirected_statement" => {
-                let body = field(node, "body").and_then(|body| self.program(body));
+                let Some(body) = field(node, "body") else { return Ok(()) };
+                // Words after a redirection are arguments.
+                let more = bash::words_after_redirections(node);
+                if !more.is_empty()
+                    && let Shape::Call(Callee::Node(name), mut arguments) = self.values.shape(body)
+                {
+                    arguments.extend(more);
+                    self.command(node, name, &arguments)?;
+                }
+                let mut commands = self.words_below(body);
+                // `cat <<END | sh`
                 let mut cursor = node.walk();
-                let heres: Vec<_> = node.children_by_field_name("redirect", &mut cursor).collect();
-                if body.is_some_and(|program| sink(&program) == "sh") {
-                    for here in heres {
-                        for child in named(here).into_iter().filter(|child| child.kind() == "heredoc_body") {
-                            let code = text(child, self.values.source).to_owned();
-                            self.inside(Language::Bash, &code, node)?;
-                        }
+                for here in node.children_by_field_name("redirect", &mut cursor) {
+                    for stage in named(here).into_iter().filter(|child| child.kind() == "pipeline") {
+                        commands.extend(self.words_below(stage));
+                    }
+                }
+                for here in inputs(node) {
+                    for words in &commands {
+                        self.feed(here, words, node)?;
                     }
                 }
                 Ok(())
             }
+            // Backquotes in them are no nodes of the tree.
+            "heredoc_redirect" => {
+                let is_quoted = named(node).into_iter().any(|child| {
+                    child.kind() == "heredoc_start"
+                        && text(child, self.values.source).contains(['\'', '"', '\\'])
+                });
+                if is_quoted { Ok(()) } else { self.backquoted(node) }
+            }
+            "expansion" => self.backquoted(node),
             _ => Ok(()),
         }
     }
 
-    /// Returns what all stages but the last one print.
-    fn printed(&self, stages: &[Node<'t>]) -> Option<String> {
-        let (_, before) = stages.split_last()?;
-        self.values.pipeline(before)
+    fn backquoted(&mut self, node: Node<'t>) -> Result<(), RuleError> {
+        let written = text(node, self.values.source).to_owned();
+        for code in written.split('`').skip(1).step_by(2) {
+            self.inside(Language::Bash, code, node)?;
+        }
+        Ok(())
     }
-}
 
-/// Returns the name under which rules know the end of a pipeline: `sh` for all that run what they read.
-fn sink(program: &str) -> &str {
-    let name = program.trim_end_matches(|char: char| char.is_ascii_digit() || char == '.');
-    match name {
-        "bash" | "sh" | "dash" | "zsh" | "ash" | "ksh" | "eval" | "source" | "" | "python" | "perl"
-        | "ruby" | "node" | "php" => "sh",
-        _ => program,
+    fn pipeline(&mut self, node: Node<'t>) -> Result<(), RuleError> {
+        let stages = named(node);
+        let programs: Vec<_> = stages.iter().map(|stage| self.programs(*stage)).collect();
+        for (place, to) in programs.iter().enumerate() {
+            for to in to {
+                for from in programs.iter().take(place).flatten() {
+                    self.match_path(&format!("{}|{}", from.name, to.sink()), node);
+                }
+            }
+        }
+        let Some((last, before)) = stages.split_last() else { return Ok(()) };
+        let commands = self.words_below(*last);
+        if !commands.iter().any(|words| bash::commands(words).iter().any(Command::takes_input)) {
+            return Ok(());
+        }
+        let Lists { all, is_cut } = self.values.pipeline(before);
+        if is_cut {
+            self.more(node);
+        }
+        for printed in &all {
+            for words in &commands {
+                self.feed_text(&printed.concat(), words, node)?;
+            }
+        }
+        Ok(())
     }
 }
 

@@ -51,9 +51,16 @@ pub(crate) fn shape<'t>(node: Node<'t>, source: &'t str) -> Shape<'t> {
             (Some(left), Some(operator), Some(right)) if operator.kind() == "+" => {
                 Shape::Join(vec![left, right])
             }
+            (Some(left), Some(operator), Some(right)) if matches!(operator.kind(), "||" | "&&" | "??") => {
+                Shape::OneOf(vec![left, right])
+            }
             _ => Shape::Other,
         },
         "array" => Shape::List(named(node)),
+        "object" => Shape::Table(named(node).into_iter().filter_map(|pair| field(pair, "value")).collect()),
+        "ternary_expression" => Shape::OneOf(
+            [field(node, "consequence"), field(node, "alternative")].into_iter().flatten().collect(),
+        ),
         "number" => text(node, source).parse().map_or_else(
             |_| {
                 let hex = text(node, source).strip_prefix("0x");
@@ -66,7 +73,8 @@ pub(crate) fn shape<'t>(node: Node<'t>, source: &'t str) -> Shape<'t> {
         | "await_expression"
         | "as_expression"
         | "non_null_expression"
-        | "satisfies_expression" => same(first(node)),
+        | "satisfies_expression"
+        | "spread_element" => same(first(node)),
         "sequence_expression" => same(named(node).pop()),
         "assignment_expression" => same(field(node, "right")),
         _ => Shape::Other,
@@ -156,6 +164,11 @@ pub(crate) fn bind<'t>(node: Node<'t>, source: &'t str, facts: &mut Facts<'t>) {
                 "identifier" => facts.bind(owned(left, source), Bound::Node(right)),
                 "object_pattern" => destructure(left, right, source, facts),
                 _ => {}
+            }
+        }
+        "augmented_assignment_expression" => {
+            if let (Some(left), Some(right)) = (field(node, "left"), field(node, "right")) {
+                facts.bind(owned(left, source), Bound::Append(right));
             }
         }
         "function_declaration" | "class_declaration" | "generator_function_declaration" => {

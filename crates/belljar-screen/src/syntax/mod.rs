@@ -8,7 +8,7 @@ pub(crate) mod python;
 pub(crate) mod ruby;
 pub(crate) mod rust;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use tree_sitter::Node;
 
@@ -25,10 +25,14 @@ pub(crate) enum Shape<'t> {
     Call(Callee<'t>, Vec<Node<'t>>),
     /// A text of these parts.
     Text(Vec<Part<'t>>),
-    /// Texts that are joined.
+    /// Texts or lists that are joined.
     Join(Vec<Node<'t>>),
+    /// One of these.
+    OneOf(Vec<Node<'t>>),
     /// A list.
     List(Vec<Node<'t>>),
+    /// The values of a table.
+    Table(Vec<Node<'t>>),
     /// A text in reverse.
     Reversed(Node<'t>),
     /// A number.
@@ -70,14 +74,15 @@ pub(crate) enum Bound<'t> {
     Path(String),
     /// The value of a node.
     Node(Node<'t>),
+    /// What it is otherwise, with the value of a node appended.
+    Append(Node<'t>),
+    /// The words of a command.
+    Words(Vec<Node<'t>>),
     /// A member of the value of a node.
     Member(Node<'t>, String),
     /// A function of the code itself.
     Own,
 }
-
-/// Largest number of values that a name is followed to.
-const MAX_BOUND: usize = 4;
 
 /// Names and imports of the code.
 #[derive(Debug, Default)]
@@ -86,15 +91,12 @@ pub(crate) struct Facts<'t> {
     /// Imported modules, and members of modules.
     pub(crate) imports: Vec<(String, Node<'t>)>,
     /// Modules all of whose members are imported.
-    pub(crate) everything: Vec<String>,
+    pub(crate) everything: BTreeSet<String>,
 }
 
 impl<'t> Facts<'t> {
     pub(crate) fn bind(&mut self, name: impl Into<String>, bound: Bound<'t>) {
-        let all = self.names.entry(name.into()).or_default();
-        if all.len() < MAX_BOUND {
-            all.push(bound);
-        }
+        self.names.entry(name.into()).or_default().push(bound);
     }
 
     /// Binds a name to an import, and notes the import.
@@ -105,9 +107,7 @@ impl<'t> Facts<'t> {
 
     pub(crate) fn import_everything(&mut self, module: String, node: Node<'t>) {
         self.imports.push((module.clone(), node));
-        if self.everything.len() < MAX_BOUND {
-            self.everything.push(module);
-        }
+        self.everything.insert(module);
     }
 }
 

@@ -88,6 +88,11 @@ pub(crate) fn bind<'t>(node: Node<'t>, source: &'t str, facts: &mut Facts<'t>) {
                 facts.bind(owned(left, source), Bound::Node(right));
             }
         }
+        "augmented_assignment_expression" => {
+            if let (Some(left), Some(right)) = (field(node, "left"), field(node, "right")) {
+                facts.bind(owned(left, source), Bound::Append(right));
+            }
+        }
         "namespace_use_clause" => {
             let Some(name) = first(node) else { return };
             let full = path(name, source);

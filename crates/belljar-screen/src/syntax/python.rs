@@ -3,6 +3,7 @@
 use tree_sitter::Node;
 
 use super::{Bound, Callee, Facts, Part, Shape, field, first, named, owned, same, text, unescape};
+use crate::values::UNKNOWN;
 
 pub(crate) fn shape<'t>(node: Node<'t>, source: &'t str) -> Shape<'t> {
     match node.kind() {
@@ -33,7 +34,16 @@ pub(crate) fn shape<'t>(node: Node<'t>, source: &'t str) -> Shape<'t> {
             (Some(left), Some(operator), _) if operator.kind() == "%" => Shape::Same(left),
             _ => Shape::Other,
         },
-        "list" | "tuple" | "set" => Shape::List(named(node)),
+        "list" | "tuple" | "set" | "expression_list" => Shape::List(named(node)),
+        "dictionary" => {
+            Shape::Table(named(node).into_iter().filter_map(|pair| field(pair, "value")).collect())
+        }
+        "conditional_expression" => Shape::OneOf(
+            named(node).into_iter().enumerate().filter(|(at, _)| *at != 1).map(|(_, one)| one).collect(),
+        ),
+        "boolean_operator" => {
+            Shape::OneOf([field(node, "left"), field(node, "right")].into_iter().flatten().collect())
+        }
         "integer" => text(node, source).replace('_', "").parse().map_or_else(
             |_| {
                 let hex = text(node, source).to_ascii_lowercase();
@@ -42,7 +52,7 @@ pub(crate) fn shape<'t>(node: Node<'t>, source: &'t str) -> Shape<'t> {
             },
             Shape::Number,
         ),
-        "parenthesized_expression" | "await" => same(first(node)),
+        "parenthesized_expression" | "await" | "list_splat" => same(first(node)),
         "keyword_argument" | "named_expression" => same(field(node, "value")),
         _ => Shape::Other,
     }
@@ -55,12 +65,33 @@ fn string<'t>(node: Node<'t>, source: &'t str) -> Shape<'t> {
         match child.kind() {
             "string_start" => is_raw = text(child, source).contains(['r', 'R']),
             "string_content" if is_raw => parts.push(Part::Text(owned(child, source))),
-            "string_content" => parts.push(Part::Text(unescape(text(child, source)))),
+            "string_content" => parts.push(Part::Text(unescape(&unescape_names(text(child, source))))),
             "interpolation" => parts.extend(field(child, "expression").map(Part::Value)),
             _ => {}
         }
     }
     Shape::Text(parts)
+}
+
+/// Replaces the escapes that name a character of ASCII.
+fn unescape_names(text: &str) -> String {
+    const NAMES: [(&str, char); 5] =
+        [("SPACE", ' '), ("SOLIDUS", '/'), ("HYPHEN-MINUS", '-'), ("FULL STOP", '.'), ("LOW LINE", '_')];
+    let mut result = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once("\\N{") {
+        result.push_str(before);
+        let Some((name, next)) = after.split_once('}') else { break };
+        let name = name.to_ascii_uppercase();
+        let letter = |start| name.strip_prefix(start).filter(|letter: &&str| letter.len() == 1);
+        let known = NAMES.iter().find(|(known, _)| *known == name).map(|(_, char)| char.to_string());
+        let known = known.or_else(|| letter("LATIN CAPITAL LETTER ").map(str::to_owned));
+        let known = known.or_else(|| letter("LATIN SMALL LETTER ").map(str::to_ascii_lowercase));
+        result.push_str(&known.unwrap_or(UNKNOWN.to_string()));
+        rest = next;
+    }
+    result.push_str(rest);
+    result
 }
 
 pub(crate) fn bind<'t>(node: Node<'t>, source: &'t str, facts: &mut Facts<'t>) {
@@ -104,6 +135,11 @@ pub(crate) fn bind<'t>(node: Node<'t>, source: &'t str, facts: &mut Facts<'t>) {
                     }
                 }
                 _ => {}
+            }
+        }
+        "augmented_assignment" => {
+            if let (Some(left), Some(right)) = (field(node, "left"), field(node, "right")) {
+                facts.bind(owned(left, source), Bound::Append(right));
             }
         }
         "named_expression" => {

@@ -72,6 +72,11 @@ pub(crate) fn bind<'t>(node: Node<'t>, source: &'t str, facts: &mut Facts<'t>) {
                 facts.bind(owned(left, source), Bound::Node(right));
             }
         }
+        "operator_assignment" => {
+            if let (Some(left), Some(right)) = (field(node, "left"), field(node, "right")) {
+                facts.bind(owned(left, source), Bound::Append(right));
+            }
+        }
         "alias" => {
             // The field `name` is the new name.
             if let (Some(new), Some(old)) = (field(node, "name"), field(node, "alias")) {

@@ -37,6 +37,7 @@ pub(crate) fn shape<'t>(node: Node<'t>, source: &'t str) -> Shape<'t> {
         }
         "array_expression" => Shape::List(named(node)),
         "integer_literal" => text(node, source).parse().map_or(Shape::Other, Shape::Number),
+        "bracketed_type" => same(first(node)),
         "generic_function" => same(field(node, "function")),
         "reference_expression" => same(field(node, "value")),
         "parenthesized_expression" | "try_expression" | "await_expression" => same(first(node)),
@@ -110,6 +111,11 @@ pub(crate) fn bind<'t>(node: Node<'t>, source: &'t str, facts: &mut Facts<'t>) {
         }
         "const_item" | "static_item" => {
             if let (Some(name), Some(value)) = (field(node, "name"), field(node, "value")) {
+                facts.bind(owned(name, source), Bound::Node(value));
+            }
+        }
+        "type_item" => {
+            if let (Some(name), Some(value)) = (field(node, "name"), field(node, "type")) {
                 facts.bind(owned(name, source), Bound::Node(value));
             }
         }
