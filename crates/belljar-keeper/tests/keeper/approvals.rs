@@ -463,12 +463,15 @@ pub(crate) async fn sessions_wait_in_their_sandbox(fixture: Fixture) {
 pub(crate) async fn approved_calls_wait_for_their_turn(fixture: Fixture) {
     add_tool(&fixture, true).await;
     let (agent, ann) = (watched(&fixture).await, approver(&fixture).await);
-    let first = call(&fixture, &agent, code("sleep 6; touch first"));
-    approve(&fixture, &ann, &waiting(&fixture).await.id).await.unwrap();
-    until("it runs", async || recorded(&fixture, "approval.approve").await == 1).await;
+    let first = call(&fixture, &agent, code("touch begun; sleep 6; touch first"));
+    let asked = waiting(&fixture).await;
+    approve(&fixture, &ann, &asked.id).await.unwrap();
+    let sandbox = asked.request.sandbox.unwrap();
+    let begun = || v1::StatRequest { path: "begun".into(), ..Default::default() };
+    until("it runs", async || fixture.keeper.perform(&agent, &sandbox, begun()).await.is_ok()).await;
     let second = call(&fixture, &agent, code("ls"));
     approve(&fixture, &ann, &waiting(&fixture).await.id).await.unwrap();
-    assert_eq!(output(&second.await.unwrap().unwrap()), "first\n");
+    assert_eq!(output(&second.await.unwrap().unwrap()), "begun\nfirst\n");
     first.await.unwrap().unwrap();
 }
 
