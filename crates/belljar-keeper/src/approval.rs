@@ -16,20 +16,20 @@ use utoipa::ToSchema;
 use crate::json;
 
 /// Maximum length of what the person who decides sees of a call, in bytes of JSON.
-/// Source: docs/spec.md; held by `approvals::waiting_calls_are_bounded` of this crate's tests.
+/// Source: docs/spec.md; held by `waits::waiting_calls_are_bounded` of this crate's tests.
 pub const MAX_APPROVAL_BYTES: usize = 256 << 10;
 
 /// Maximum length of what is shown of the code that makes a call, in bytes.
 /// Source: docs/spec.md; held by `tests::long_calling_code_is_cut`.
 pub const MAX_CALLING_CODE_BYTES: usize = 32 << 10;
 
-/// Maximum length of a note in bytes. Source: docs/spec.md; held by `approvals::budgets_end_at_their_edge` of this crate's tests.
+/// Maximum length of a note in bytes. Source: docs/spec.md; held by `budgets::budgets_end_at_their_edge` of this crate's tests.
 pub const MAX_NOTE_BYTES: usize = 1024;
 
-/// Maximum number of calls of a budget. Source: docs/spec.md; held by `approvals::budgets_end_at_their_edge` of this crate's tests.
+/// Maximum number of calls of a budget. Source: docs/spec.md; held by `budgets::budgets_end_at_their_edge` of this crate's tests.
 pub const MAX_BUDGET_USES: u32 = 1000;
 
-/// Longest time of a budget. Source: docs/spec.md; held by `approvals::budgets_end_at_their_edge` of this crate's tests.
+/// Longest time of a budget. Source: docs/spec.md; held by `budgets::budgets_end_at_their_edge` of this crate's tests.
 pub const MAX_BUDGET_TIME: Duration = Duration::from_secs(24 * 3600);
 
 /// The operator's configuration of approvals.

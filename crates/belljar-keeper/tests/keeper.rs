@@ -4,6 +4,8 @@
 
 #[path = "keeper/approvals.rs"]
 mod approvals;
+#[path = "keeper/budgets.rs"]
+mod budgets;
 #[path = "keeper/built.rs"]
 mod built;
 #[path = "keeper/calling_code.rs"]
@@ -28,6 +30,10 @@ mod risk;
 mod starts;
 #[path = "keeper/steps.rs"]
 mod steps;
+#[path = "keeper/waits.rs"]
+mod waits;
+#[path = "keeper/ways_around.rs"]
+mod ways_around;
 #[path = "keeper/webhooks.rs"]
 mod webhooks;
 
