@@ -9,10 +9,14 @@ mod access;
 mod approvals;
 #[path = "rpc/code.rs"]
 mod code;
+#[path = "rpc/commands.rs"]
+mod commands;
 #[path = "common/fixture.rs"]
 mod common;
 #[path = "rpc/conformance.rs"]
 mod conformance;
+#[path = "rpc/credentials.rs"]
+mod credentials;
 #[path = "rpc/fixture.rs"]
 mod fixture;
 #[path = "rpc/foreign.rs"]
@@ -28,8 +32,10 @@ mod leftovers;
 mod reflection;
 #[path = "rpc/remote.rs"]
 mod remote;
-#[path = "rpc/services.rs"]
-mod services;
+#[path = "rpc/sandboxes.rs"]
+mod sandboxes;
+#[path = "rpc/templates.rs"]
+mod templates;
 #[path = "rpc/wire.rs"]
 mod wire;
 
@@ -47,10 +53,13 @@ fn main() -> ExitCode {
         access::all(),
         approvals::all(),
         code::all(),
+        commands::all(),
+        credentials::all(),
         guest::all(),
         hostile::all(),
         reflection::all(),
-        services::all(),
+        sandboxes::all(),
+        templates::all(),
         wire::all(),
     ];
     let trials = lists.into_iter().flatten().map(|(name, case)| {

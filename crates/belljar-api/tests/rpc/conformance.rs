@@ -49,7 +49,7 @@ const NOT_OVER_THE_NETWORK: &[(&str, &str)] = &[
 const DEADLINE: &str = "the guest's deadline is the server's own";
 const ID: &str = "the server chooses the ids, and holds the sandboxes";
 const REFUSAL: &str =
-    "the server refuses by a code, not by the engine's own error; the cases of services look at that";
+    "the server refuses by a code, not by the engine's own error; the cases of sandboxes look at that";
 
 /// Returns a trial for each case.
 pub(crate) fn trials(ignored: bool) -> Vec<Trial> {

@@ -1,5 +1,7 @@
 //! The server of a case, as RPC clients use it.
 
+use std::time::Duration;
+
 use belljar_client::{Client, ClientError, Credential, Target, v1};
 use belljar_model::Role;
 
@@ -30,6 +32,14 @@ impl Fixture {
 /// Creates a sandbox, and returns its id.
 pub(crate) async fn sandbox(client: &Client) -> String {
     client.create(v1::CreateSandboxRequest::default(), None).await.unwrap().sandbox.id.clone()
+}
+
+pub(crate) fn named(sandbox: &str) -> v1::GetSandboxRequest {
+    v1::GetSandboxRequest { sandbox: sandbox.to_owned(), ..Default::default() }
+}
+
+pub(crate) fn span(duration: Duration) -> belljar_client::MessageField<belljar_client::well_known::Duration> {
+    belljar_client::well_known::Duration::from(duration).into()
 }
 
 /// Returns a request to run a line.
