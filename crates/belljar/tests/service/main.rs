@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a case that fails says so")]
 
+mod archives;
 mod bodies;
 mod check;
 mod code_calls;
@@ -17,6 +18,7 @@ mod hints;
 mod load;
 mod memory;
 mod mutations;
+mod odd_files;
 mod pages;
 mod policy;
 mod programs;

@@ -2,8 +2,8 @@
 
 use serde_json::json;
 
+use crate::archives::{archive, entry};
 use crate::client::{Answer, Client};
-use crate::files::{archive, entry};
 use crate::run;
 use crate::server::Home;
 
