@@ -9,14 +9,34 @@ use http::header::{HeaderMap, HeaderName};
 const OVERRIDES: [&str; 2] = ["destination", "forwarded"];
 
 /// Beginnings of the names of such headers.
-const OVERRIDE_PREFIXES: [&str; 6] =
-    ["x-forwarded-", "x-http-method", "x-method", "x-original-", "x-override-", "x-rewrite-"];
+const OVERRIDE_PREFIXES: [&str; 8] = [
+    "x-forwarded",
+    "x-http-method",
+    "x-httpmethod",
+    "x-method",
+    // Of a framework whose checks a client could leave out with one of them (CVE-2025-29927).
+    "x-middleware-",
+    "x-original",
+    "x-override-",
+    "x-rewrite",
+];
 
 /// Last words of the names of such headers.
-const OVERRIDE_WORDS: [&str; 8] = ["host", "method", "override", "path", "prefix", "uri", "url", "verb"];
+const OVERRIDE_WORDS: [&str; 9] =
+    ["host", "method", "override", "path", "prefix", "rewrite", "uri", "url", "verb"];
 
-/// Last words of headers that servers take for variables of their gateway interface (RFC 3875, 4.1.5 and 4.1.13).
-const OVERRIDE_VARIABLES: [&str; 2] = ["path-info", "script-name"];
+/// Ends of the names of such headers without their separators. Some are variables of a gateway interface (RFC 3875, 4.1.5 to 4.1.13).
+const OVERRIDE_ENDS: [&str; 9] = [
+    "destinationurl",
+    "originalurl",
+    "pathinfo",
+    "pathtranslated",
+    "querystring",
+    "requesturi",
+    "routematches",
+    "scriptfilename",
+    "scriptname",
+];
 
 /// Headers with such a last word that override nothing: the request's own host, and the question of browsers before a request (CORS).
 const NO_OVERRIDES: [&str; 2] = ["access-control-request-method", "host"];
@@ -55,13 +75,16 @@ pub(crate) fn remove_all(headers: &mut HeaderMap, is_removed: impl Fn(&HeaderNam
 /// Reports whether a header overrides the method, the path or the host of a request on some servers or frameworks.
 pub fn is_override(name: &str) -> bool {
     let name = fold(name);
+    if OVERRIDE_PREFIXES.iter().any(|prefix| name.starts_with(prefix)) {
+        return true;
+    }
     if NO_OVERRIDES.contains(&name.as_str()) || NO_OVERRIDE_PARTS.iter().any(|part| name.contains(part)) {
         return false;
     }
+    let bare = name.replace('-', "");
     let last = name.rsplit('-').find(|word| !word.is_empty()).unwrap_or_default();
     OVERRIDES.contains(&name.as_str())
-        || OVERRIDE_VARIABLES.iter().any(|variable| name.ends_with(variable))
-        || OVERRIDE_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+        || OVERRIDE_ENDS.iter().any(|end| bare.ends_with(end))
         || OVERRIDE_WORDS.contains(&last)
 }
 
@@ -104,6 +127,19 @@ mod tests {
             "SCRIPT_NAME",
             "X-Script-Name",
             "path_info",
+            "PATH_TRANSLATED",
+            "SCRIPT_FILENAME",
+            "Query-String",
+            "X-PathInfo",
+            "X-OriginalURL",
+            "X-RewriteURL",
+            "X-HTTPMethodOverride",
+            "X-HTTP-DestinationURL",
+            "X-Forwarded",
+            "X-Middleware-Subrequest",
+            "X-Nextjs-Rewrite",
+            "X-Now-Route-Matches",
+            "X-Original-Meta-Url",
             "X-Original-URI",
             "x_original_path",
             "x-rewrite-url",

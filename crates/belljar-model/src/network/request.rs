@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use belljar_http_hop::{find_ambiguity, is_override, is_reflecting};
+use belljar_http_hop::{find_ambiguity, is_alike, is_override, is_reflecting};
 
 use crate::error::ModelError;
 use crate::network::rule::MAX_RULES;
@@ -97,7 +97,7 @@ pub(super) fn check<'a>(
         if is_override(name) {
             return Err(format!("its header {name} overrides the method, path or host on some servers"));
         }
-        selects_server |= name == MAX_FORWARDS;
+        selects_server |= is_alike(name, MAX_FORWARDS);
     }
     let is_enough = |rule: &RequestRule| !selects_server || rule.method.is_some();
     if rules.iter().any(|rule| rule.matches(method, path) && is_enough(rule)) {
@@ -158,7 +158,9 @@ mod tests {
         };
         assert!(check(&["* /*"], "TRACE", &[]).is_err());
         assert_eq!(check(&["TRACE /*"], "TRACE", &[MAX_FORWARDS]), Ok(()));
-        assert!(check(&["* /*"], "OPTIONS", &[MAX_FORWARDS]).unwrap_err().contains(MAX_FORWARDS));
+        for spelling in [MAX_FORWARDS, "max_forwards", "Max.Forwards"] {
+            assert!(check(&["* /*"], "OPTIONS", &[spelling]).unwrap_err().contains(MAX_FORWARDS));
+        }
         assert_eq!(check(&["* /*", "OPTIONS /a"], "OPTIONS", &[MAX_FORWARDS]), Ok(()));
         assert_eq!(check(&["* /*"], "OPTIONS", &["accept"]), Ok(()));
     }
