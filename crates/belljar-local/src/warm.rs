@@ -42,6 +42,9 @@ use crate::walls::LocalWalls;
 /// no other's from being warm.
 const MAX_PARENTS: usize = 8;
 
+/// Maximum number of parents of one owner that are being started.
+const MAX_STARTING: usize = MAX_PARENTS / 2;
+
 /// Maximum time for a parent's imports.
 const READY_TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -240,7 +243,7 @@ impl Parents {
             Some(State::Failed { why, at }) if at.elapsed() < RETRY_INTERVAL => return Err(why.clone()),
             Some(State::Ready(parent)) if !parent.walls.has_ended() => Arc::clone(parent),
             _ => {
-                if !make_room(&mut inner) {
+                if !make_room(&mut inner, owner) {
                     return Err(starting_message());
                 }
                 inner.insert(key.clone(), State::Starting);
@@ -332,25 +335,36 @@ fn starting_message() -> String {
     "the warm interpreter is being started, for the next one".to_owned()
 }
 
-/// Evicts a parent if there are too many, which ends when it is dropped. Returns `false` if all are being started.
-fn make_room(parents: &mut HashMap<Key, State>) -> bool {
+/// Makes room for another parent of an owner. If there are too many, one is evicted, which ends when it is dropped. Returns `false` if there
+/// is none to evict for it.
+fn make_room(parents: &mut HashMap<Key, State>, owner: &str) -> bool {
     parents.retain(|_, state| !matches!(state, State::Failed { at, .. } if at.elapsed() >= RETRY_INTERVAL));
-    if parents.values().filter(|state| !matches!(state, State::Failed { .. })).count() < MAX_PARENTS {
+    let used: Vec<_> = parents
+        .iter()
+        .filter_map(|(key, state)| match state {
+            State::Ready(parent) => Some((key, Some(*parent.used.lock()))),
+            State::Starting => Some((key, None)),
+            State::Failed { .. } => None,
+        })
+        .collect();
+    if used.iter().filter(|(key, used)| key.owner == owner && used.is_none()).count() >= MAX_STARTING {
+        return false;
+    }
+    if used.len() < MAX_PARENTS {
         return true;
     }
-    let used = parents.iter().filter_map(|(key, state)| match state {
-        State::Ready(parent) => Some((key, *parent.used.lock())),
-        _ => None,
-    });
-    let evicted = to_evict(&used.collect::<Vec<_>>());
+    let evicted = to_evict(&used, owner);
     evicted.is_some_and(|key| parents.remove(&key).is_some())
 }
 
-/// Chooses the one to evict of parents and when they were last used.
-fn to_evict(parents: &[(&Key, Instant)]) -> Option<Key> {
-    let of_owner = |owner: &str| parents.iter().filter(|(key, _)| key.owner == owner).count();
-    let first = |(key, used): &&(&Key, Instant)| (of_owner(&key.owner), std::cmp::Reverse(*used));
-    parents.iter().max_by_key(first).map(|(key, _)| (*key).clone())
+/// Chooses the one to evict for an owner, of parents and when they were last used; those without a time are being started. It is the owner's
+/// own, or of one that has more.
+fn to_evict(parents: &[(&Key, Option<Instant>)], owner: &str) -> Option<Key> {
+    let count = |owner: &str| parents.iter().filter(|(key, _)| key.owner == owner).count();
+    let ready = parents.iter().filter_map(|(key, used)| Some((*key, (*used)?)));
+    let of_others = ready.filter(|(key, _)| key.owner == owner || count(&key.owner) > count(owner));
+    let first = of_others.max_by_key(|(key, used)| (count(&key.owner), std::cmp::Reverse(*used)));
+    first.map(|(key, _)| key.clone())
 }
 
 impl Parent {
@@ -470,9 +484,17 @@ mod tests {
         let keys = [key("ann", "a"), key("bob", "a"), key("bob", "b"), key("bob", "c"), key("eve", "a")];
         // The first is the one that was used longest ago.
         let parents: Vec<_> =
-            keys.iter().zip(0..).map(|(key, index)| (key, now + Duration::from_secs(index))).collect();
-        assert_eq!(to_evict(&parents), Some(key("bob", "a")));
-        assert_eq!(to_evict(&[parents[0], parents[1], parents[4]]), Some(key("ann", "a")));
-        assert_eq!(to_evict(&[]), None);
+            keys.iter().zip(0..).map(|(key, index)| (key, Some(now + Duration::from_secs(index)))).collect();
+        for owner in ["ann", "bob", "eve", "new"] {
+            assert_eq!(to_evict(&parents, owner), Some(key("bob", "a")), "{owner}");
+        }
+        let one_each = [parents[0], parents[1], parents[4]];
+        assert_eq!(to_evict(&one_each, "new"), Some(key("ann", "a")));
+        assert_eq!(to_evict(&one_each, "eve"), Some(key("eve", "a")));
+        assert_eq!(to_evict(&[], "new"), None);
+        // Those that are being started count, and stay.
+        let starting: Vec<_> = keys[1..4].iter().map(|key| (key, None)).chain([parents[0]]).collect();
+        assert_eq!(to_evict(&starting, "bob"), None);
+        assert_eq!(to_evict(&starting, "new"), Some(key("ann", "a")));
     }
 }
