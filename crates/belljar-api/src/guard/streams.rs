@@ -49,14 +49,15 @@ struct OpenStreams {
     count: usize,
     /// Cancelled when the streams have to end.
     end: CancellationToken,
-    /// What their callers could do, each once; empty if they are of no key.
-    rights: Vec<Rights>,
+    /// What their callers could do, each once, and how many of them; empty if they are of no key.
+    rights: Vec<(Rights, usize)>,
 }
 
 /// An open stream. It is counted until it is dropped.
 pub(crate) struct StreamSlot {
     slots: StreamSlots,
     key: String,
+    rights: Option<Rights>,
     end: CancellationToken,
     /// The session of its caller.
     session: Option<Session>,
@@ -85,7 +86,9 @@ impl StreamSlots {
         let mut keys: BTreeMap<String, Vec<Rights>> = BTreeMap::new();
         for (name, streams) in self.open().iter().filter(|(_, streams)| !streams.rights.is_empty()) {
             let bare = [PORTS_OF, BODIES_OF].iter().find_map(|prefix| name.strip_prefix(prefix));
-            keys.entry(bare.unwrap_or(name).to_owned()).or_default().extend(&streams.rights);
+            keys.entry(bare.unwrap_or(name).to_owned())
+                .or_default()
+                .extend(streams.rights.iter().map(|(rights, _)| *rights));
         }
         keys
     }
@@ -170,9 +173,14 @@ impl StreamSlots {
                 .with_retry_after(Some(std::time::Duration::from_secs(1))));
         }
         of_key.count += 1;
-        of_key.rights.extend(rights.filter(|rights| !of_key.rights.contains(rights)));
+        if let Some(rights) = rights {
+            match of_key.rights.iter_mut().find(|(known, _)| *known == rights) {
+                Some((_, count)) => *count += 1,
+                None => of_key.rights.push((rights, 1)),
+            }
+        }
         let (key, end) = (key.to_owned(), of_key.end.clone());
-        Ok(StreamSlot { slots: self.clone(), key, end, session: None, opened_by: None })
+        Ok(StreamSlot { slots: self.clone(), key, rights, end, session: None, opened_by: None })
     }
 }
 
@@ -289,6 +297,10 @@ impl Drop for StreamSlot {
         // Streams of a revoked key are no longer counted.
         if let Some(of_key) = open.get_mut(&self.key).filter(|_| !self.end.is_cancelled()) {
             of_key.count = of_key.count.saturating_sub(1);
+            of_key.rights.retain_mut(|(rights, count)| {
+                *count = count.saturating_sub((Some(*rights) == self.rights).into());
+                *count > 0
+            });
             if of_key.count == 0 {
                 open.remove(&self.key);
             }
@@ -313,6 +325,20 @@ mod tests {
         drop(first);
         assert!(slots.take_for("a", 2).is_ok());
         assert_eq!(slots.open().len(), 1);
+    }
+
+    #[test]
+    fn rights_are_those_of_open_streams() {
+        use belljar_model::{Approval, Role};
+
+        let slots = StreamSlots::new(9, CancellationToken::new());
+        let rights = |role| Rights { role, approval: Approval::Never };
+        let take = |role| slots.take_with("a", 9, Some(rights(role))).unwrap();
+        let (_user, first, second) = (take(Role::User), take(Role::Admin), take(Role::Admin));
+        drop(first);
+        assert_eq!(slots.keys()["a"], [rights(Role::User), rights(Role::Admin)]);
+        drop(second);
+        assert_eq!(slots.keys()["a"], [rights(Role::User)]);
     }
 
     #[tokio::test]
