@@ -358,6 +358,26 @@ def test_the_access_token_ends_with_its_key(server):
     assert Sandbox.kill(sandbox.sandbox_id) is True
 
 
+def test_the_deadline_of_a_process_outlives_its_key(server, sbx):
+    key = new_key(server)
+    sandbox = Sandbox.connect(sbx.sandbox_id, api_key=key["key"])
+    headers = {
+        "E2b-Sandbox-Id": sandbox.sandbox_id,
+        "E2b-Sandbox-Port": "49983",
+        "X-Access-Token": sandbox.connection_config.sandbox_headers["X-Access-Token"],
+        "Content-Type": "application/connect+json",
+        "Connect-Timeout-Ms": "5000",
+    }
+    content = frame(json.dumps({"process": {"cmd": "sleep", "args": ["1000.7"]}}).encode())
+    is_there = "for each in /proc/[0-9]*/cmdline; do tr '\\0' ' ' < $each 2>/dev/null; echo; done | grep -c '^sleep 1000.7' || true"
+    with httpx.stream("POST", f"{server.url}/process.Process/Start", content=content, headers=headers, timeout=30) as stream:
+        next(stream.iter_raw())
+        assert sbx.commands.run(is_there).stdout == "1\n"
+        revoked = httpx.delete(f"{server.url}/v1/keys/{key['id']}", headers={"Authorization": f"Bearer {server.key}"})
+        assert revoked.status_code == 204, revoked.text
+    until(lambda: sbx.commands.run(is_there).stdout == "0\n", "the process to be killed at its deadline")
+
+
 def test_sandboxes_of_other_tenants_are_invisible(server, sbx):
     other = {"api_key": new_key(server, "other")["key"]}
     assert Sandbox.kill(sbx.sandbox_id, **other) is False

@@ -28,6 +28,7 @@ use crate::head_room::Purpose;
 use crate::images::image_template;
 use crate::info::{TemplateInfo, TemplateStep};
 use crate::keeper::{Keeper, Result};
+use crate::keys::ended_while_waiting;
 use crate::query::network_details;
 use crate::request::SandboxName;
 use crate::tags::new_template_id;
@@ -185,10 +186,20 @@ impl Keeper {
         let (keeper, caller) = (self.clone(), caller.clone());
         self.inner.tasks.spawn(async move {
             let queue = &keeper.inner.build_queue;
-            let lock = queue.wait_for_turn(&build, &keeper.inner.building).await;
-            let result = match &lock {
-                Some(_) => keeper.run_queued(&caller, &name, &definition, input, &build).await,
-                None => Err(KeeperError::Cancelled),
+            let standing = caller.standing();
+            let turn = tokio::select! {
+                biased;
+                turn = queue.wait_for_turn(&build, &keeper.inner.building) => Ok(turn),
+                () = keeper.wait_for_key_end(&standing) => Err(ended_while_waiting()),
+            };
+            let (lock, may_begin) = match turn {
+                Ok(Some(lock)) => (Some(lock), keeper.check_key_still(&caller).await),
+                Ok(None) => (None, Err(KeeperError::Cancelled)),
+                Err(ended) => (None, Err(ended)),
+            };
+            let result = match may_begin {
+                Ok(()) => keeper.run_queued(&caller, &name, &definition, input, &build).await,
+                Err(error) => Err(error),
             };
             let mut details = vec![("name", name), ("build", build.id.clone())];
             let policies =

@@ -78,6 +78,12 @@ impl Caller {
         self.validity.rights().unwrap_or(Rights { role: self.role, approval: self.approval })
     }
 
+    /// Returns the caller for the rest of a call that has begun, such as its answer and its clean-up: that does not end with the key.
+    #[must_use]
+    pub fn begun(&self) -> Self {
+        Self { session: None, validity: Validity::default(), ..self.clone() }
+    }
+
     pub(crate) fn standing(&self) -> Standing {
         let (key, session) = (self.key.clone(), self.session.clone());
         Standing { key, session, validity: self.validity.clone() }

@@ -32,10 +32,6 @@ const END_REPORT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum number of results that are named in an answer without their data.
 const MAX_NAMED: usize = 16;
 
-/// Time from the end of a key within which code that was sent before may still report that it has begun. It runs to its end then, as all that
-/// had begun: to say that it has not would be wrong.
-const BEGIN_TIME: Duration = Duration::from_millis(250);
-
 /// Interval of checks of that timeout.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -196,11 +192,7 @@ impl Keeper {
             started_at: None,
             missing: request.language.as_deref().and_then(not_installed),
             is_missing: false,
-            key_end: Box::pin(async {
-                self.wait_for_key_end(&caller.standing()).await;
-                // What the guest has begun by then says so.
-                tokio::time::sleep(BEGIN_TIME).await;
-            }),
+            key_end: Box::pin(async { self.wait_for_key_end(&caller.standing()).await }),
         };
         if request.context.is_none() {
             let _ = self.ensure_warm(entered, request.language.as_deref(), true).await;

@@ -2,6 +2,7 @@
 //! the secret.
 
 use std::collections::HashMap;
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -24,7 +25,10 @@ use crate::token::{PREFIX as TOKEN_PREFIX, Scope, Token};
 use crate::validity::{KeyEnds, Rights, Standing, Validity};
 
 /// Interval at which the key of what waits is checked for having expired, or having been revoked or lowered by another server.
-const KEY_CHECK_INTERVAL: Duration = Duration::from_secs(5);
+const KEY_CHECK_INTERVAL: Duration = Duration::from_secs(2);
+
+/// Time after which a call counts as having waited for something.
+const NO_WAIT: Duration = Duration::from_millis(20);
 
 /// Prefix of keys.
 pub const KEY_PREFIX: &str = "bj_";
@@ -556,9 +560,20 @@ impl Keeper {
 
     /// Reports whether a key has expired, was revoked by any server, or is over for this reason. False while the store cannot be read.
     pub(crate) async fn is_over(&self, key: &str, other: impl Fn(&KeyRow) -> bool) -> bool {
-        match self.key_row(key).await {
-            Ok(row) => check_row(&row).is_err() || other(&row),
-            Err(why) => why != Denied::Unavailable,
+        let found = match self.key_row(key).await {
+            Ok(row) => check_row(&row).map(|()| other(&row)),
+            Err(why) => Err(why),
+        };
+        match found {
+            Err(Denied::Unavailable) => false,
+            Err(_) => {
+                // All else in its name ends at the same moment.
+                if !ServiceWall::RevokedCalls.is_down() {
+                    self.end_key(key);
+                }
+                true
+            }
+            Ok(is_over) => is_over,
         }
     }
 
@@ -578,16 +593,18 @@ impl Keeper {
             // However often other keys end.
             let mut checks = tokio::time::interval(KEY_CHECK_INTERVAL);
             checks.reset();
+            let mut expiry = pin!(tokio::time::sleep(standing.validity.time_left().unwrap_or(Duration::MAX)));
+            let mut is_expiring = true;
             while !standing.has_ended() {
                 tokio::select! {
                     // Which keys have ended, `standing` knows.
-                    _ = ends.recv() => {}
-                    _ = checks.tick() => {
-                        let Some(rights) = standing.validity.rights() else { continue };
-                        if self.has_ended(&standing.key, &[rights]).await {
-                            return;
-                        }
-                    }
+                    _ = ends.recv() => continue,
+                    () = &mut expiry, if is_expiring => is_expiring = false,
+                    _ = checks.tick() => {}
+                }
+                let Some(rights) = standing.validity.rights() else { continue };
+                if self.has_ended(&standing.key, &[rights]).await {
+                    return;
                 }
             }
         };
@@ -598,7 +615,7 @@ impl Keeper {
     }
 
     /// Checks that the caller's key, and the session that it came with, have not ended while a call waited for anything: what it then begins
-    /// would outlive them. The store is asked if the key was read longer ago than keys are cached.
+    /// would outlive them. The store is asked if it has waited.
     ///
     /// # Errors
     /// [`KeeperError::Policy`] if it has ended, or may do less since.
@@ -611,7 +628,7 @@ impl Keeper {
         let is_over = known == Some(true)
             || session.as_ref().is_some_and(|session| session.has_ended())
             || match validity.rights() {
-                Some(rights) if known.is_none() || validity.is_older_than(CACHE_TTL) => {
+                Some(rights) if known.is_none() || validity.is_older_than(NO_WAIT) => {
                     self.has_ended(&caller.key, &[rights]).await
                 }
                 _ => false,
@@ -729,7 +746,7 @@ pub(crate) fn caller(
         approval: row.approval,
         only,
         session: None,
-        validity: validity.with_rights(rights(row)),
+        validity: validity.with_rights(rights(row), row.expires_at),
         client: client.to_owned(),
         request_id: request_id.to_owned(),
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use belljar_model::{Approval, Role};
+use jiff::Timestamp;
 use parking_lot::Mutex;
 
 use crate::session::Session;
@@ -31,6 +32,7 @@ pub struct Validity {
     at: Option<Instant>,
     /// None until the key has been read, and for what has none.
     rights: Option<Rights>,
+    expires_at: Option<Timestamp>,
 }
 
 impl KeyEnds {
@@ -40,7 +42,7 @@ impl KeyEnds {
         let ends = self.0.lock();
         let since = ends.before.saturating_add(ends.last.len() as u64);
         drop(ends);
-        Validity { ends: self.clone(), since, at: Some(Instant::now()), rights: None }
+        Validity { ends: self.clone(), since, at: Some(Instant::now()), rights: None, expires_at: None }
     }
 
     /// Adds the end of a key.
@@ -55,9 +57,9 @@ impl KeyEnds {
 }
 
 impl Validity {
-    /// Returns this with what the key could do.
-    pub(crate) fn with_rights(self, rights: Rights) -> Self {
-        Self { rights: Some(rights), ..self }
+    /// Returns this with what the key could do, and when it was to expire.
+    pub(crate) fn with_rights(self, rights: Rights, expires_at: Option<Timestamp>) -> Self {
+        Self { rights: Some(rights), expires_at, ..self }
     }
 
     /// Returns what the key could do when it was read, if there is one.
@@ -81,6 +83,12 @@ impl Validity {
     /// Reports whether the key was read so long ago that the store has to be asked again.
     pub(crate) fn is_older_than(&self, age: Duration) -> bool {
         self.at.is_some_and(|at| at.elapsed() >= age)
+    }
+
+    /// Returns the time until the key expires, as far as was known when it was read.
+    pub(crate) fn time_left(&self) -> Option<Duration> {
+        let left = self.expires_at?.duration_since(Timestamp::now());
+        Some(left.try_into().unwrap_or_default())
     }
 }
 

@@ -358,7 +358,7 @@ fn deadline(headers: &HeaderMap) -> Option<Instant> {
 
 /// Kills a process at its deadline, even if its client has disconnected before. Its children are not killed.
 fn kill_at(call: &SandboxCall<'_>, id: u64, deadline: Instant) {
-    let (keeper, caller) = (call.shared.keeper.clone(), call.caller.clone());
+    let (keeper, caller) = (call.shared.keeper.clone(), call.caller.begun());
     let sandbox = call.entered.id().to_string();
     let stopping = call.shared.stopping.clone();
     tokio::spawn(async move {

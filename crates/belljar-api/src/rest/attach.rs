@@ -141,7 +141,7 @@ pub(super) async fn terminal(
     };
     let process = shared.keeper.start(&caller, &id, request).await?.process;
     let execution =
-        shared.keeper.begin(&caller, &id, super::processes::attach_request(process, [0; 3])).await?;
+        shared.keeper.begin(&caller.begun(), &id, super::processes::attach_request(process, [0; 3])).await?;
     let greeting = serde_json::to_string(&Greeting { event: "started", process }).ok();
     Ok(upgrade.answer(shared, Attachment { execution, greeting, slot, caller }))
 }

@@ -50,7 +50,7 @@ pub(super) async fn start(
     Json(body): Json<StartBody>,
 ) -> Result<(StatusCode, axum::Json<ProcessInfoBody>), Problem> {
     let started = shared.keeper.start(&caller, &id, body.into_request()?).await?;
-    let info = find_process(&shared, &caller, &id, started.process).await?;
+    let info = find_process(&shared, &caller.begun(), &id, started.process).await?;
     Ok((StatusCode::CREATED, axum::Json(to_body(&shared, info))))
 }
 

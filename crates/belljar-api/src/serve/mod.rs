@@ -42,7 +42,7 @@ const ACCEPT_RETRY_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Interval at which keys with open streams are checked for having expired.
 /// Source: docs/spec.md; held by `session::streams_end_with_what_their_key_may_do`.
-const KEY_CHECK_INTERVAL: Duration = Duration::from_secs(5);
+const KEY_CHECK_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Maximum time for a TLS handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use belljar_keeper::{Approve, Caller, NewBudget, OnShutdown, RunEvent};
 use belljar_model::{ApprovalState, BudgetScope, ToolFile};
-use futures::StreamExt as _;
 
 use crate::approvals::{
     add_tool, all, approver, call, code, output, pending, refusal, tool_file, user, waiting, watched,

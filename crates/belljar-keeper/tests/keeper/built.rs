@@ -356,6 +356,16 @@ pub(crate) async fn builds_are_queued_followed_and_cancelled(fixture: Fixture) {
     let states: Vec<_> = builds.iter().map(|build| (build.name.as_str(), build.state, build.ahead)).collect();
     assert_eq!(states, [("slow", BuildState::Running, None), ("one", BuildState::Queued, Some(1))]);
     assert_eq!(builds[0].step.as_ref().unwrap().number, 2);
+    // One that waits ends with its key.
+    let operator = Caller::operator("test", "r");
+    let key = NewKey { role: Role::Admin, tenant: "acme".to_owned(), ..crate::policy::new_key("other") };
+    let key = fixture.keeper.create_key(&operator, key).await.unwrap();
+    let other = fixture.keeper.authenticate(&key.key, "c", "r").await.unwrap();
+    let mut third = start(&fixture, &other, ONE).await.unwrap();
+    assert!(matches!(third.next().await, Some(BuildProgress::Queued { ahead: 2 })));
+    fixture.keeper.revoke_key(&operator, &other.key).await.unwrap();
+    let ended = finish(third).await.unwrap_err();
+    assert!(ended.code == "policy_refused" && ended.text.contains("before the call began"), "{}", ended.text);
     // Who follows it later gets all events; nobody else's tenant does.
     let mut late = fixture.keeper.follow_build(&caller, &id).unwrap();
     step(&mut late, 1).await;
@@ -370,7 +380,7 @@ pub(crate) async fn builds_are_queued_followed_and_cancelled(fixture: Fixture) {
         assert_eq!(finish(building).await.unwrap_err().code, "build_failed");
     }
     let info = finish(second).await.unwrap();
-    let second = fixture.keeper.template_builds(&caller).unwrap().pop().unwrap();
+    let second = fixture.keeper.template_builds(&caller).unwrap().remove(1);
     assert_eq!((second.state, second.template), (BuildState::Done, Some(info.id)));
     let mut again = start(&fixture, &caller, slow).await.unwrap();
     loop {

@@ -144,7 +144,7 @@ struct KillOnDrop {
 
 impl KillOnDrop {
     fn new(call: &Call, place: &Place, process: u64) -> Self {
-        let (keeper, caller) = (call.shared.keeper.clone(), call.caller.clone());
+        let (keeper, caller) = (call.shared.keeper.clone(), call.caller.begun());
         Self { keeper, caller, sandbox: place.id.clone(), process: Some(process) }
     }
 }
@@ -183,7 +183,7 @@ async fn collect(
         terminal_offset,
         ..Default::default()
     };
-    let mut attached = call.shared.keeper.begin(&call.caller, &place.id, request).await?;
+    let mut attached = call.shared.keeper.begin(&call.caller.begun(), &place.id, request).await?;
     let mut output = Output::default();
     let mut exited = None;
     while let Ok(event) = timeout_at(begin + wait, attached.next()).await {
