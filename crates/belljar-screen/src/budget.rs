@@ -15,6 +15,12 @@ impl Budget {
         Self { end: used() + time }
     }
 
+    /// Returns for how long it is over.
+    #[cfg(test)]
+    pub(crate) fn over(self) -> Duration {
+        used().saturating_sub(self.end)
+    }
+
     pub(crate) fn is_over(self) -> bool {
         used() > self.end
     }

@@ -100,15 +100,15 @@ fn is_of_name(char: char) -> bool {
 /// does not run as Python is read for itself.
 fn python(made: &mut Made<'_>) {
     let written = made.written;
-    let mut cells = cells(written).into_iter().map(|cell| cell.range).peekable();
+    let mut cells = cells(written).into_iter().peekable();
     if written.is_ascii() && !written.contains('\r') && cells.peek().is_none() {
         return;
     }
     let mut rest = written.char_indices().peekable();
     while let Some((start, char)) = rest.next() {
-        if let Some(cell) = cells.next_if(|cell| cell.start <= start) {
-            made.replace(cell.start, cell.end, "None");
-            while rest.next_if(|(at, _)| *at < cell.end).is_some() {}
+        if let Some(cell) = cells.next_if(|cell| cell.range.start <= start) {
+            made.replace(cell.range.start, cell.range.end, &cell.python);
+            while rest.next_if(|(at, _)| *at < cell.range.end).is_some() {}
             continue;
         }
         if char == '\r' && rest.peek().is_none_or(|(_, next)| *next != '\n') {

@@ -31,6 +31,10 @@ const MAX_WORDS: usize = 4096;
 /// How often names are followed that are bound to each other.
 const MAX_ROUNDS: usize = 3;
 
+/// After how many steps the clock is looked at, and how much work on words, bytes or nodes is a step.
+const CHECK: usize = 128;
+const WORK: usize = 32;
+
 /// Longest text and longest path, in bytes.
 const MAX_TEXT: usize = 64 << 10;
 const MAX_PATH: usize = 300;
@@ -71,6 +75,11 @@ impl Lists {
     fn then(&mut self, next: &Self) {
         self.is_cut |= next.is_cut;
         if next.all.is_empty() {
+            return;
+        }
+        // All of them have as many words together as one may have: each word takes time, and they are copied.
+        if self.all.iter().map(Vec::len).sum::<usize>() >= MAX_WORDS {
+            self.is_cut = true;
             return;
         }
         if let [one] = next.all.as_slice() {
@@ -138,7 +147,7 @@ pub(crate) struct Values<'t> {
     /// Whether a name was needed to know itself.
     is_circular: Cell<bool>,
     lists: RefCell<HashMap<String, Rc<Lists>>>,
-    steps: Cell<u32>,
+    steps: Cell<usize>,
     pub(crate) is_late: Cell<bool>,
 }
 
@@ -208,15 +217,21 @@ impl<'t> Values<'t> {
 
     /// Reports whether the time is over, as of the last time that it looked at the clock.
     pub(crate) fn is_over(&self) -> bool {
-        let steps = self.steps.get().wrapping_add(1);
-        self.steps.set(steps);
-        if steps.is_multiple_of(128) && self.budget.is_over() {
+        self.spend(0)
+    }
+
+    /// Reports whether the time is over before work on this many words, bytes or nodes.
+    pub(crate) fn spend(&self, count: usize) -> bool {
+        let steps = self.steps.get() + 1 + count / WORK;
+        self.steps.set(steps % CHECK);
+        if steps >= CHECK && self.budget.is_over() {
             self.is_late.set(true);
         }
         self.is_late.get()
     }
 
     pub(crate) fn shape(&self, node: Node<'t>) -> Shape<'t> {
+        self.spend(node.child_count() as usize);
         self.language.shape(node, self.source)
     }
 
@@ -530,6 +545,7 @@ impl<'t> Values<'t> {
 
     fn lists_of(&self, name: &str, depth: usize) -> Lists {
         if let Some(known) = self.lists.borrow().get(name) {
+            self.spend(known.all.iter().map(Vec::len).sum());
             return (**known).clone();
         }
         self.lists.borrow_mut().insert(name.to_owned(), Rc::default());
@@ -868,6 +884,9 @@ impl<'t> Values<'t> {
                 }
             }
             lists.then(&next);
+            if self.spend(next.all.len()) {
+                break;
+            }
         }
         lists
     }

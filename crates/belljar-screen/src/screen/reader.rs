@@ -86,6 +86,9 @@ impl<'t> Reader<'_, '_, 't> {
     }
 
     pub(super) fn node(&mut self, node: Node<'t>) -> Result<(), RuleError> {
+        if self.values.is_over() {
+            return Ok(());
+        }
         let rules = Rc::clone(&self.values.rules);
         for query in
             rules.queries_of.get(node.kind()).into_iter().flatten().filter_map(|at| rules.queries.get(*at))
@@ -127,11 +130,18 @@ impl<'t> Reader<'_, '_, 't> {
     fn literal(&mut self, node: Node<'t>) {
         let rules = Rc::clone(&self.values.rules);
         for folded in self.values.texts(node) {
+            if self.values.spend(folded.len()) {
+                return;
+            }
             for (rule, found) in rules.literal(&folded, false) {
                 self.find(rule, node, found);
             }
         }
-        for (rule, found) in rules.literal(text(node, self.values.source), true) {
+        let written = text(node, self.values.source);
+        if self.values.spend(written.len()) {
+            return;
+        }
+        for (rule, found) in rules.literal(written, true) {
             self.find(rule, node, found);
         }
     }
@@ -159,6 +169,7 @@ impl<'t> Reader<'_, '_, 't> {
                 shown.push('\n');
             }
         }
+        self.values.spend(shown.len());
         shown.extend(text(node, self.values.source).chars().take(MAX_WRITTEN));
         shown
     }
@@ -238,6 +249,9 @@ impl<'t> Reader<'_, '_, 't> {
                 });
                 regex.is_match(given)
             });
+            if self.values.spend(given.as_ref().map_or(0, String::len)) {
+                return;
+            }
             if is_match {
                 self.find(call.rule, node, path);
             }
@@ -301,7 +315,7 @@ impl<'t> Reader<'_, '_, 't> {
         }
         let depth = self.outer.map_or(0, |outer| outer.depth);
         let place = self.outer.map_or_else(|| self.screening.place(node), |outer| outer.place);
-        self.screening.read_inside(language, code, Outer { place, depth: depth + 1 })
+        self.screening.read_inside(language, code, Outer { place, depth: depth + 1, is_guess: false })
     }
 }
 

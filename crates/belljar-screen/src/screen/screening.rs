@@ -11,7 +11,7 @@ use super::reader::Reader;
 use super::request::{Modules, Request};
 use super::tree::{MAX_DEPTH, first_error, walk};
 use crate::budget::Budget;
-use crate::cells::{cells, has_other_lines};
+use crate::cells::{Cell, cells, may_be_other};
 use crate::language::Language;
 use crate::reading::{Reading, declared_encoding};
 use crate::report::{Finding, MAX_NAME, Report, Severity};
@@ -131,6 +131,27 @@ impl Lines {
 pub(super) struct Outer {
     pub(super) place: Place,
     pub(super) depth: usize,
+    /// Whether it may be no code of its language.
+    pub(super) is_guess: bool,
+}
+
+/// Returns the commands in code of a shell by its separators alone.
+fn pieces(source: &str) -> Vec<Cell> {
+    let (mut found, mut at) = (Vec::new(), 0);
+    for piece in source.split_inclusive([';', '\n', '|', '&', '(', ')', '{', '}', '`']) {
+        let end = at + piece.len();
+        let code = piece.trim_matches(|char: char| char.is_whitespace() || ";|&(){}`".contains(char));
+        if code.len() < source.trim().len() && code.contains(char::is_whitespace) {
+            found.push(Cell {
+                language: Language::Bash,
+                code: code.to_owned(),
+                range: at..end,
+                python: String::new(),
+            });
+        }
+        at = end;
+    }
+    found
 }
 
 impl Screening<'_> {
@@ -222,6 +243,7 @@ impl Screening<'_> {
             self.find(rule, node, "", language, outer);
         } else if let Some(rule) = self.set.rules.get(rule)
             && outer.is_none()
+            && !self.findings.iter().any(|one| one.rule == rule.id)
         {
             self.findings.push(whole(rule));
         }
@@ -234,29 +256,54 @@ impl Screening<'_> {
         source: &str,
         outer: Option<Outer>,
     ) -> Result<(), RuleError> {
-        let is_whole = self.read_text(language, source, outer, false)?;
+        let found = self.findings.len();
+        let mut error = self.read_text(language, source, outer)?;
+        if self.budget.is_over() {
+            self.unread("not-read-in-time", None, language, outer);
+            return Ok(());
+        }
         if outer.is_none() && language == Language::Python && declared_encoding(source).is_some() {
             self.unread("other-encoding", None, language, outer);
         }
-        // In code that is all Python a line that begins like a command is part of an expression or a text.
-        if language == Language::Python && (!is_whole || has_other_lines(source)) {
-            self.cells(source, outer)?;
+        let cells = match language {
+            // In code that is all Python a line that begins like a command is part of an expression or a text.
+            Language::Python if error.is_some() || may_be_other(source) => cells(source),
+            Language::Bash if error.is_some() => pieces(source),
+            _ => Vec::new(),
+        };
+        self.cells(source, &cells, language, outer)?;
+        if let Some(reading) = Reading::of(language, source) {
+            let reading = Rc::new(reading);
+            if outer.is_none() {
+                self.reading = Some(Rc::clone(&reading));
+            }
+            if reading.is_cut {
+                self.unread("too-many-values", None, language, outer);
+            }
+            let other = self.read_text(language, reading.code(), outer)?;
+            // What is left without its magics may be Python.
+            if language == Language::Python && !cells.is_empty() {
+                error = error.and(other);
+            }
         }
-        let Some(reading) = Reading::of(language, source) else { return Ok(()) };
-        let reading = Rc::new(reading);
-        if outer.is_none() {
-            self.reading = Some(Rc::clone(&reading));
+        if let (Some(place), Some(rule)) = (error, self.rule("does-not-parse"))
+            && outer.is_none_or(|outer| !outer.is_guess && self.findings.len() == found)
+        {
+            self.find_at(rule, place, "", outer.map(|_| language));
         }
-        if reading.is_cut {
-            self.unread("too-many-values", None, language, outer);
-        }
-        self.read_text(language, reading.code(), outer, true).map(drop)
+        Ok(())
     }
 
-    /// Reads what a context does not run as Python.
-    fn cells(&mut self, source: &str, outer: Option<Outer>) -> Result<(), RuleError> {
+    /// Reads parts of code for themselves: what a context does not run as Python, and pieces of what does not parse.
+    fn cells(
+        &mut self,
+        source: &str,
+        cells: &[Cell],
+        language: Language,
+        outer: Option<Outer>,
+    ) -> Result<(), RuleError> {
         let mut lines = Lines::default();
-        for cell in cells(source) {
+        for cell in cells {
             if self.budget.is_over() {
                 break;
             }
@@ -269,11 +316,10 @@ impl Screening<'_> {
                 },
                 |outer| outer.place,
             );
-            self.read_inside(
-                cell.language,
-                &cell.code,
-                Outer { place, depth: outer.map_or(1, |outer| outer.depth + 1) },
-            )?;
+            // A piece is not deeper than the whole, and has no pieces.
+            let deeper = usize::from(language != Language::Bash);
+            let depth = outer.map_or(1, |outer| outer.depth + deeper);
+            self.read_inside(cell.language, &cell.code, Outer { place, depth, is_guess: true })?;
         }
         Ok(())
     }
@@ -299,22 +345,21 @@ impl Screening<'_> {
         Ok(())
     }
 
+    /// Reads a text, and returns where it is first not of its language.
     fn read_text(
         &mut self,
         language: Language,
         source: &str,
         outer: Option<Outer>,
-        is_second: bool,
-    ) -> Result<bool, RuleError> {
+    ) -> Result<Option<Place>, RuleError> {
         let rules = self.rules(language)?;
         let Some(tree) = self.parse(language, source) else {
             self.unread("not-read-in-time", None, language, outer);
-            return Ok(false);
+            return Ok(None);
         };
         let root = tree.root_node();
-        if root.has_error() && outer.is_none() && !is_second {
-            self.unread("does-not-parse", first_error(root), language, outer);
-        }
+        let error = first_error(root).filter(|_| root.has_error());
+        let error = error.map(|node| outer.map_or_else(|| self.place(node), |outer| outer.place));
         let mut facts = Facts::default();
         let mut is_deep = false;
         walk(root, self.budget, |node, depth| {
@@ -341,7 +386,7 @@ impl Screening<'_> {
         if self.budget.is_over() {
             self.unread("not-read-in-time", None, language, outer);
         }
-        Ok(!root.has_error())
+        Ok(error)
     }
 
     /// Parses the code; `None` if there was not enough time.
@@ -363,5 +408,66 @@ impl Screening<'_> {
             first.get_or_insert(tree);
         }
         first
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each of these took time that grows with the square of its length: seconds.
+    #[test]
+    fn readings_end_with_their_time() {
+        let many = |unit: &str, count: usize| unit.repeat(count);
+        let numbered = |start: &str, end: &str, count: usize| {
+            (0..count).map(|at| format!("{start}{at}{end}")).collect::<String>()
+        };
+        let list = || format!("[{}]", many("'a', ", 50_000));
+        for (language, code) in [
+            (Language::Bash, vec!["a"; 60_000].join(" | ")),
+            (Language::Bash, numbered("a", " | ", 20_000) + "sh"),
+            (Language::Bash, many("curl x | ", 10_000) + &vec!["bash"; 10_000].join(" | ")),
+            (Language::Bash, format!("bash {}", many("$(a) ", 60_000))),
+            (Language::Bash, format!("sudo env bash {}", many("$(echo x) ", 40_000))),
+            (Language::Bash, format!("x=a; x=b; rm {}", many("$x ", 100_000))),
+            (Language::Bash, format!("y=a; y=b; {} rm $x", many("x+=$y; ", 50_000))),
+            (Language::Bash, format!("x={}; {}", many("a", 60_000), many("rm $x$x $x; ", 5_000))),
+            (
+                Language::Bash,
+                format!("{}a {}{}", many("{ ", 200), many("x ", 100_000), many("; } | cat", 200)),
+            ),
+            (Language::Bash, format!("{}{}{}", many("\"$(", 150), many("a ", 300_000), many(")\"", 150))),
+            (Language::Bash, format!("{}{}{}", many("${a:-", 150), many("`", 300_000), many("}", 150))),
+            (Language::Bash, format!("sh {}\n{}", many("<<A ", 2_000), many("a\nA\n", 2_000))),
+            (Language::Python, format!("a = {}\n{}", list(), many("f(a)\n", 20_000))),
+            (Language::Python, format!("a = {}\n{}", list(), many("a[0]\n", 20_000))),
+            (Language::Python, format!("a = {}\n{}", list(), many("subprocess.run(a)\n", 20_000))),
+            (Language::Python, many("def f(): pass\n", 50_000)),
+            (Language::Python, format!("x = {}\n", many("'a' + ", 150_000) + "'b'")),
+            (Language::Python, format!("y = 'a'\ny = 'b'\n{}os.system(x)\n", many("x += y\n", 100_000))),
+            (Language::JavaScript, format!("const a = {};\n{}", list(), many("a[0]; f(a);\n", 20_000))),
+            (Language::JavaScript, many("function f() {}\n", 50_000)),
+            (Language::Ruby, many("def f; end\n", 50_000)),
+            (Language::Php, many("function f() {}\n", 50_000)),
+            (Language::Go, format!("package main\n{}", many("func f() {}\n", 50_000))),
+            (Language::Rust, many("fn f() {}\n", 50_000)),
+        ] {
+            let shown: String = code.chars().take(24).collect();
+            let request = Request { language, code, modules: Modules::default() };
+            let took = |time| {
+                let begin = Budget::new(Duration::ZERO);
+                let report = screen(&request, time).unwrap();
+                (begin.over(), report)
+            };
+            // What is done in any case grows with the code, and with how slow the machine is.
+            let (least, _) = took(Duration::ZERO);
+            let (most, report) = took(MAX_TIME);
+            assert!(most <= 5 * (MAX_TIME + least), "{}: {most:?}, {least:?}: {shown}", language.as_str());
+            let is_late = report.findings.iter().any(|one| one.rule == "not-read-in-time");
+            assert!(
+                is_late != report.complete || report.findings.iter().any(|one| one.rule == "too-many-values"),
+                "{shown}"
+            );
+        }
     }
 }

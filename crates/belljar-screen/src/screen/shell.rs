@@ -1,5 +1,6 @@
 //! Commands and statements of shells.
 
+use std::collections::HashSet;
 use std::rc::Rc;
 
 use tree_sitter::Node;
@@ -10,6 +11,9 @@ use crate::rules::RuleError;
 use crate::syntax::bash::{self, Command};
 use crate::syntax::{Callee, Shape, field, named, text};
 use crate::values::{Lists, UNKNOWN, inputs};
+
+/// Longest command line that is compared with rules, in bytes.
+const MAX_LINE: usize = 64 << 10;
 
 /// Most nodes below a statement in which its commands are looked for.
 const MAX_BELOW: usize = 256;
@@ -24,6 +28,9 @@ impl<'t> Reader<'_, '_, 't> {
     ) -> Result<(), RuleError> {
         let lists = self.values.command(name, arguments, 0);
         for words in &lists.all {
+            if self.values.spend(words.len()) {
+                break;
+            }
             let commands = bash::commands(words);
             let is_watched = |command: &Command| {
                 command.code().is_some() || !self.values.rules.calls.find(&command.name).is_empty()
@@ -45,10 +52,14 @@ impl<'t> Reader<'_, '_, 't> {
         self.match_command(command, node);
         let reads = command.reads_code();
         let runs_file = command.is_interpreter();
+        let sink = command.sink();
         for argument in arguments {
+            if self.values.spend(1) {
+                break;
+            }
             for inner in substitutions(*argument) {
                 for from in self.programs(inner) {
-                    self.match_path(&format!("{}|{}", from.name, command.sink()), node);
+                    self.match_path(&format!("{}|{sink}", from.name), node);
                 }
                 if argument.kind() == "process_substitution" && runs_file {
                     let printed = self.values.pipeline(&[inner]);
@@ -69,9 +80,16 @@ impl<'t> Reader<'_, '_, 't> {
 
     fn match_command(&mut self, command: &Command, node: Node<'t>) {
         let rules = Rc::clone(&self.values.rules);
-        let arguments = command.line();
+        let mut arguments = command.line();
+        if arguments.len() > MAX_LINE {
+            arguments.truncate(arguments.floor_char_boundary(MAX_LINE));
+            self.more(node);
+        }
         for matched in rules.calls.find(&command.name) {
             let Some(call) = rules.call_matches.get(matched) else { continue };
+            if self.values.spend(arguments.len()) {
+                return;
+            }
             if call.arguments.as_ref().is_none_or(|regex| regex.is_match(&arguments)) {
                 self.find(call.rule, node, &command.name);
             }
@@ -101,6 +119,9 @@ impl<'t> Reader<'_, '_, 't> {
 
     fn feed_text(&mut self, code: &str, words: &[String], node: Node<'t>) -> Result<(), RuleError> {
         for command in bash::commands(words) {
+            if self.values.spend(command.arguments.len() + code.len()) {
+                break;
+            }
             if let Some(language) = command.reads_code().and_then(Language::by_name) {
                 self.inside(language, code, node)?;
             }
@@ -121,7 +142,7 @@ impl<'t> Reader<'_, '_, 't> {
         let (mut found, mut pending, mut count) = (Vec::new(), vec![statement], 0);
         while let Some(node) = pending.pop() {
             count += 1;
-            if count > MAX_BELOW {
+            if count > MAX_BELOW || self.values.is_over() {
                 break;
             }
             match self.values.shape(node) {
@@ -182,7 +203,10 @@ impl<'t> Reader<'_, '_, 't> {
     }
 
     fn backquoted(&mut self, node: Node<'t>) -> Result<(), RuleError> {
-        let written = text(node, self.values.source).to_owned();
+        let written = text(node, self.values.source);
+        if self.values.spend(written.len()) {
+            return Ok(());
+        }
         for code in written.split('`').skip(1).step_by(2) {
             self.inside(Language::Bash, code, node)?;
         }
@@ -191,13 +215,18 @@ impl<'t> Reader<'_, '_, 't> {
 
     fn pipeline(&mut self, node: Node<'t>) -> Result<(), RuleError> {
         let stages = named(node);
-        let programs: Vec<_> = stages.iter().map(|stage| self.programs(*stage)).collect();
-        for (place, to) in programs.iter().enumerate() {
-            for to in to {
-                for from in programs.iter().take(place).flatten() {
-                    self.match_path(&format!("{}|{}", from.name, to.sink()), node);
+        let mut before = HashSet::new();
+        for stage in &stages {
+            let programs = self.programs(*stage);
+            for sink in programs.iter().map(Command::sink) {
+                for from in &before {
+                    if self.values.is_over() {
+                        return Ok(());
+                    }
+                    self.match_path(&format!("{from}|{sink}"), node);
                 }
             }
+            before.extend(programs.into_iter().map(|program| program.name));
         }
         let Some((last, before)) = stages.split_last() else { return Ok(()) };
         let commands = self.words_below(*last);

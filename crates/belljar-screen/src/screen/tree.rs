@@ -13,7 +13,7 @@ pub(super) fn walk<'t>(root: Node<'t>, budget: Budget, mut visit: impl FnMut(Nod
     let (mut depth, mut count) = (0_usize, 0_usize);
     loop {
         count += 1;
-        if count.is_multiple_of(256) && budget.is_over() {
+        if count.is_multiple_of(64) && budget.is_over() {
             return;
         }
         let node = cursor.node();
