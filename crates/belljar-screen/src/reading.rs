@@ -35,7 +35,8 @@ impl Reading {
             Language::Bash => bash(&mut made),
             Language::Rust => rust(&mut made),
             Language::Php => php(&mut made),
-            Language::Ruby | Language::Go => {}
+            Language::Ruby => ruby(&mut made),
+            Language::Go => {}
         }
         made.finish()
     }
@@ -132,7 +133,14 @@ fn python(made: &mut Made<'_>) {
 /// Names may have escapes (ECMAScript, 12.7): `\u0065val` is `eval`. What begins like a comment of HTML is none in modules.
 fn javascript(made: &mut Made<'_>) {
     let written = made.written;
-    let mut from = 0;
+    // Each end of a line ends the first one, if that names an interpreter (ECMAScript, 12.5).
+    if written.starts_with("#!")
+        && let Some(end) = written.find(['\r', '\n', '\u{2028}', '\u{2029}'])
+    {
+        let length = written.get(end..).and_then(|rest| rest.chars().next()).map_or(1, char::len_utf8);
+        made.replace(end, end + length, "\n");
+    }
+    let mut from = made.done;
     while let Some(at) = written.get(from..).and_then(|rest| rest.find(['\\', '<', '-'])).map(|at| from + at)
     {
         let rest = written.get(at..).unwrap_or_default();
@@ -195,19 +203,43 @@ fn rust(made: &mut Made<'_>) {
     }
 }
 
+/// After a variable `<<` appends and `/` divides, also with a blank before and none after it, and a line that only begins with `__END__`
+/// is not the end (ruby-doc.org, Miscellaneous Syntax).
+fn ruby(made: &mut Made<'_>) {
+    static FORMS: LazyLock<Option<Regex>> =
+        LazyLock::new(|| Regex::new(r#"[\w)\]] +(?:<<["'`\w@$]|/[^\s/=])|__END__[^\r\n]"#).ok());
+    let Some(forms) = FORMS.as_ref() else { return };
+    for found in forms.find_iter(made.written) {
+        if found.as_str().starts_with("__") {
+            made.replace(found.start(), found.start() + 7, "__end__");
+        } else if let Some(place) = found.as_str().rfind(['<', '/']) {
+            let at = found.start() + place + 1;
+            made.replace(at, at, " ");
+        }
+    }
+}
+
 /// A backslash before the end of a line is nothing, also inside of a word (POSIX, Shell Command Language, 2.2.1); a list in braces is
-/// several words (bash(1), Brace Expansion). Null bytes are ignored.
+/// several words (bash(1), Brace Expansion). Null bytes are ignored. A
+/// carriage return after a backslash is part of the word, so that the line ends after it.
 fn bash(made: &mut Made<'_>) {
     static FORMS: LazyLock<Option<Regex>> = LazyLock::new(|| {
         let part = r#"[^\s{},;|&()<>'"$`\\]*"#;
         let list = format!(r"(?:^|[\s;|&(])({part})\{{({part}(?:,{part})+)\}}({part})");
-        Regex::new(&format!(r"\\\n|\x00|{list}")).ok()
+        Regex::new(&format!(r"\\\r?\n|\x00|(?:\$[A-Za-z_]\w*){{2,}}[^\s\w$]|{list}")).ok()
     });
     let Some(forms) = FORMS.as_ref() else { return };
     for found in forms.captures_iter(made.written) {
         let (Some(whole), Some(list)) = (found.get(0), found.get(2)) else {
             if let Some(joined) = found.get(0) {
-                made.replace(joined.start(), joined.end(), "");
+                let names = joined.as_str().split('$').skip(1);
+                let read = match joined.as_str() {
+                    "\\\r\n" => "\n".to_owned(),
+                    // The parser loses what follows several variables.
+                    text if text.starts_with('$') => names.map(braced).collect(),
+                    _ => String::new(),
+                };
+                made.replace(joined.start(), joined.end(), &read);
             }
             continue;
         };
@@ -222,6 +254,13 @@ fn bash(made: &mut Made<'_>) {
         let start = found.get(1).map_or(whole.start(), |prefix| prefix.start());
         made.replace(start, whole.end(), &words.join(" "));
     }
+}
+
+/// Returns a name of a variable, and what follows it, with braces.
+fn braced(name: &str) -> String {
+    let end = name.find(|char| !is_of_name(char)).unwrap_or(name.len());
+    let (name, rest) = name.split_at(end);
+    format!("${{{name}}}{rest}")
 }
 
 /// Reports whether Python code declares that its bytes are of an encoding in which they may be other text (The Python Language Reference,
@@ -275,6 +314,11 @@ mod tests {
                 Some("std::process::Command; r#\"x\"#; bar#b"),
             ),
             (Language::Go, "r#a\\\n", None),
+            (Language::Bash, "rm /$x$y/ $x/ $x", Some("rm /${x}${y}/ $x/ $x")),
+            (Language::Bash, "true\\\r\nrm", Some("true\nrm")),
+            (Language::JavaScript, "#!x\u{2028}y\\u0061", Some("#!x\nya")),
+            (Language::Ruby, "x <<y; @a <<1; z /1; p <<~E", Some("x << y; @a << 1; z / 1; p <<~E")),
+            (Language::Ruby, "__END__ if x\n__END__\n", Some("__end__ if x\n__END__\n")),
         ] {
             let reading = Reading::of(language, written);
             assert_eq!(reading.as_ref().map(Reading::code), read, "{written}");

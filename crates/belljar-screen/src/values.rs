@@ -366,6 +366,16 @@ impl<'t> Values<'t> {
                     None => values.extend(self.at(*node, depth).iter().cloned()),
                 },
                 Bound::Append(node) => ends.push(self.parts(&[Part::Value(*node)], depth)),
+                Bound::Element(list) => {
+                    let elements = self.elements(*list);
+                    let found =
+                        elements.iter().take(MAX_VALUES).flat_map(|one| self.at(*one, depth).to_vec());
+                    values.extend(found.filter(|value| match value {
+                        Value::Path(path) => self.rules.names(path) && !path.starts_with(['?', '\'']),
+                        value => *value != Value::MorePaths,
+                    }));
+                    values.extend((elements.len() > MAX_VALUES).then_some(Value::More));
+                }
                 Bound::Words(nodes) => {
                     let lists = self.product(nodes, depth);
                     values.extend(Lists::of_words(lists.all.iter().map(|words| words.join(" "))).texts());

@@ -33,7 +33,10 @@ impl<'t> Reader<'_, '_, 't> {
             }
             let commands = bash::commands(words);
             let is_watched = |command: &Command| {
-                command.code().is_some() || !self.values.rules.calls.find(&command.name).is_empty()
+                let rules = &self.values.rules;
+                let has_arguments =
+                    |rule: usize| rules.call_matches.get(rule).is_some_and(|call| call.arguments.is_some());
+                command.code().is_some() || rules.calls.find(&command.name).into_iter().any(has_arguments)
             };
             if lists.is_cut && (self.values.is_cut(name) || commands.iter().any(is_watched)) {
                 self.more(node);
@@ -58,6 +61,8 @@ impl<'t> Reader<'_, '_, 't> {
                 break;
             }
             for inner in substitutions(*argument) {
+                // What it is given as a file it runs.
+                let sink = if runs_file && argument.kind() == "process_substitution" { "sh" } else { sink };
                 for from in self.programs(inner) {
                     self.match_path(&format!("{}|{sink}", from.name), node);
                 }
@@ -196,6 +201,17 @@ impl<'t> Reader<'_, '_, 't> {
                         && text(child, self.values.source).contains(['\'', '"', '\\'])
                 });
                 if is_quoted { Ok(()) } else { self.backquoted(node) }
+            }
+            "file_redirect" => {
+                let operator = node.child(u32::from(field(node, "descriptor").is_some()));
+                if operator.is_some_and(|operator| operator.kind().contains('>'))
+                    && let Some(file) = field(node, "destination")
+                {
+                    for file in self.values.texts(file) {
+                        self.match_command(&Command { name: ">".to_owned(), arguments: vec![file] }, node);
+                    }
+                }
+                Ok(())
             }
             "expansion" => self.backquoted(node),
             _ => Ok(()),

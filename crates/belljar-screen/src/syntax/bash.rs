@@ -22,7 +22,7 @@ pub(crate) fn shape<'t>(node: Node<'t>, source: &'t str) -> Shape<'t> {
         }
         "string" => Shape::Text(quoted(node, source)),
         "translated_string" => same(first(node)),
-        "concatenation" => Shape::Join(named(node)),
+        "concatenation" => concatenation(node, source),
         "simple_expansion" => named(node).first().map_or(Shape::Other, |name| variable(*name, source)),
         "expansion" => match named(node).as_slice() {
             // With an operator it is not followed.
@@ -37,6 +37,8 @@ pub(crate) fn shape<'t>(node: Node<'t>, source: &'t str) -> Shape<'t> {
             }
             _ => Shape::Other,
         },
+        // Without expansions it has no children.
+        "heredoc_body" if node.named_child_count() == 0 => Shape::Text(vec![Part::Text(owned(node, source))]),
         "heredoc_body" => Shape::Text(parts(node, source, &["heredoc_content"], &[])),
         "command_substitution" => same_output(node),
         "array" => Shape::List(named(node)),
@@ -55,6 +57,20 @@ fn same_output(node: Node<'_>) -> Shape<'_> {
         [statement] => Shape::Output(*statement),
         _ => Shape::Other,
     }
+}
+
+/// What is between the children belongs to the word too, such as the last `/` in `/$x$y/`.
+fn concatenation<'t>(node: Node<'t>, source: &'t str) -> Shape<'t> {
+    let (children, mut at, mut parts) = (named(node), node.start_byte(), Vec::new());
+    for child in &children {
+        let between = source.get(at..child.start_byte()).filter(|text| !text.is_empty());
+        parts.extend(between.map(|text| Part::Text(unescape_word(text))));
+        parts.push(Part::Value(*child));
+        at = child.end_byte();
+    }
+    let after = source.get(at..node.end_byte()).filter(|text| !text.is_empty());
+    parts.extend(after.map(|text| Part::Text(unescape_word(text))));
+    if parts.len() == children.len() { Shape::Join(children) } else { Shape::Text(parts) }
 }
 
 fn quoted<'t>(node: Node<'t>, source: &'t str) -> Vec<Part<'t>> {
@@ -137,11 +153,12 @@ const WRAPPERS: &[&str] = &[
     "sudo", "doas", "env", "command", "builtin", "exec", "nohup", "time", "timeout", "nice", "ionice",
     "setsid", "stdbuf", "xargs", "busybox", "toybox", "watch", "unshare", "chroot", "strace", "then",
     "coproc", "flock", "taskset", "chrt", "runuser", "setpriv", "nsenter", "script", "parallel", "ltrace",
-    "prlimit",
+    "prlimit", "pkexec", "fakeroot", "numactl", "setarch", "xvfb-run", "linux32", "linux64", "uv", "pipx",
+    "npx", "{", "!",
 ];
 
 /// Those of them whose first value is not the command.
-const VALUED: &[&str] = &["flock", "taskset", "chrt", "chroot"];
+const VALUED: &[&str] = &["flock", "taskset", "chrt", "chroot", "coproc", "setarch", "uv"];
 
 /// Shells, whose `-c` is a command line.
 const SHELLS: &[&str] = &["sh", "bash", "dash", "zsh", "ash", "ksh", "rbash"];
@@ -169,7 +186,9 @@ pub(crate) fn commands(words: &[String]) -> Vec<Command> {
             pending.extend(arguments.get(exec + 1..).filter(|rest| !rest.is_empty()));
         } else if WRAPPERS.contains(&name.as_str()) {
             let is_value = |word: &String| {
-                word.contains('=') || word.starts_with(|char: char| char.is_ascii_digit()) || word == "{}"
+                word.contains(['=', crate::values::UNKNOWN])
+                    || word.starts_with(|char: char| char.is_ascii_digit())
+                    || matches!(word.as_str(), "{}" | "inf" | "infinity")
             };
             let mut is_after_option = VALUED.contains(&name.as_str());
             for (place, word) in arguments.iter().enumerate() {
@@ -239,13 +258,32 @@ impl Command {
                 let place = self.arguments.iter().position(is_code)?;
                 self.arguments.get(place + 1..)?.iter().find(|word| !word.starts_with(['-', '+']))?.clone()
             }
-            "python" => option(&["-c"])?,
-            "javascript" => option(&["-e", "--eval", "-p", "--print", "-pe"])?,
-            "ruby" => option(&["-e"])?,
-            "php" => option(&["-r"])?,
+            "python" => self.given("c", &[]),
+            "javascript" => self.given("ep", &["--eval", "--print"]),
+            "ruby" => self.given("e", &[]),
+            "php" => self.given("rRB", &["--run"]),
             _ => return None,
         };
-        Some((language, code))
+        Some((language, code)).filter(|(_, code)| !code.is_empty())
+    }
+
+    /// Returns the values of options, of which the short ones may be among others and have their value in the same word.
+    fn given(&self, letters: &str, names: &[&str]) -> String {
+        let mut values = Vec::new();
+        for (place, word) in self.arguments.iter().enumerate() {
+            let next = || self.arguments.get(place + 1).map(String::as_str);
+            values.extend(match word.split_once('=') {
+                Some((name, value)) if names.contains(&name) => Some(value),
+                _ if names.contains(&word.as_str()) => next(),
+                _ => word.strip_prefix('-').filter(|word| !word.starts_with('-')).and_then(|word| {
+                    let end = word.find(|char| !char::is_alphabetic(char)).unwrap_or(word.len());
+                    let place = word.get(..end)?.find(|char| letters.contains(char))?;
+                    let value = word.get(place + 1..)?.trim_start_matches(|char| letters.contains(char));
+                    if value.is_empty() { next() } else { Some(value) }
+                }),
+            });
+        }
+        values.join("\n")
     }
 
     /// Reports whether it runs a file or its input as code.

@@ -74,6 +74,8 @@ pub(crate) enum Bound<'t> {
     Path(String),
     /// The value of a node.
     Node(Node<'t>),
+    /// One of the values in the list or table that a node is.
+    Element(Node<'t>),
     /// What it is otherwise, with the value of a node appended.
     Append(Node<'t>),
     /// The words of a command.

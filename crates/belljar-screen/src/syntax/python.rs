@@ -54,6 +54,8 @@ pub(crate) fn shape<'t>(node: Node<'t>, source: &'t str) -> Shape<'t> {
         ),
         "parenthesized_expression" | "await" | "list_splat" => same(first(node)),
         "keyword_argument" | "named_expression" => same(field(node, "value")),
+        // `a = b = c`
+        "assignment" => same(field(node, "right")),
         _ => Shape::Other,
     }
 }
@@ -129,7 +131,7 @@ pub(crate) fn bind<'t>(node: Node<'t>, source: &'t str, facts: &mut Facts<'t>) {
             let (Some(left), Some(right)) = (field(node, "left"), field(node, "right")) else { return };
             match (left.kind(), right.kind()) {
                 ("identifier", _) => facts.bind(owned(left, source), Bound::Node(right)),
-                ("pattern_list" | "tuple_pattern", "expression_list" | "tuple") => {
+                ("pattern_list" | "tuple_pattern" | "list_pattern", "expression_list" | "tuple" | "list") => {
                     for (name, value) in named(left).into_iter().zip(named(right)) {
                         facts.bind(owned(name, source), Bound::Node(value));
                     }
@@ -152,7 +154,15 @@ pub(crate) fn bind<'t>(node: Node<'t>, source: &'t str, facts: &mut Facts<'t>) {
                 facts.bind(owned(alias, source), Bound::Node(value));
             }
         }
-        "default_parameter" => {
+        "for_statement" | "for_in_clause" => {
+            if let (Some(left), Some(right)) = (field(node, "left"), field(node, "right"))
+                && left.kind() == "identifier"
+                && matches!(right.kind(), "list" | "tuple" | "set" | "expression_list")
+            {
+                facts.bind(owned(left, source), Bound::Element(right));
+            }
+        }
+        "default_parameter" | "typed_default_parameter" => {
             if let (Some(name), Some(value)) = (field(node, "name"), field(node, "value")) {
                 facts.bind(owned(name, source), Bound::Node(value));
             }
