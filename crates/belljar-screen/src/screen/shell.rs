@@ -38,7 +38,8 @@ impl<'t> Reader<'_, '_, 't> {
                     |rule: usize| rules.call_matches.get(rule).is_some_and(|call| call.arguments.is_some());
                 command.code().is_some() || rules.calls.find(&command.name).into_iter().any(has_arguments)
             };
-            if lists.is_cut && (self.values.is_cut(name) || commands.iter().any(is_watched)) {
+            let is_wrapped = commands.len() > 1;
+            if lists.is_cut && (is_wrapped || self.values.is_cut(name) || commands.iter().any(is_watched)) {
                 self.more(node);
             }
             for command in &commands {
