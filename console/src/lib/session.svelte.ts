@@ -56,8 +56,8 @@ async function waitForServer() {
       // Not there yet.
     }
   }
-  session.lost = false;
   await enter();
+  session.lost = false;
   session.visits += 1;
 }
 
