@@ -560,6 +560,7 @@ impl Keeper {
 
     /// Reports whether a key has expired, was revoked by any server, or is over for this reason. False while the store cannot be read.
     pub(crate) async fn is_over(&self, key: &str, other: impl Fn(&KeyRow) -> bool) -> bool {
+        let before = self.read_keys();
         let found = match self.key_row(key).await {
             Ok(row) => check_row(&row).map(|()| other(&row)),
             Err(why) => Err(why),
@@ -567,8 +568,8 @@ impl Keeper {
         match found {
             Err(Denied::Unavailable) => false,
             Err(_) => {
-                // All else in its name ends at the same moment.
-                if !ServiceWall::RevokedCalls.is_down() {
+                // All else in its name ends at the same moment, unless another call has found that out meanwhile.
+                if !ServiceWall::RevokedCalls.is_down() && before.ended(key) != Some(true) {
                     self.end_key(key);
                 }
                 true

@@ -244,7 +244,9 @@ impl Parents {
             Some(State::Ready(parent)) if !parent.walls.has_ended() => Arc::clone(parent),
             _ => {
                 if !make_room(&mut inner, owner) {
-                    return Err(starting_message());
+                    return Err(
+                        "no warm interpreter is started, as many are being started already".to_owned()
+                    );
                 }
                 inner.insert(key.clone(), State::Starting);
                 drop(inner);

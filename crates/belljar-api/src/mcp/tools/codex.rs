@@ -128,7 +128,16 @@ impl Tool for ExecCommand {
         let process = call.shared.keeper.start(&call.caller, &place.id, request).await?.process;
         let mut guard = KillOnDrop::new(call, &place, process);
         let wait = wait_time(input.yield_time_ms, YIELD_MS.2);
-        let reply = collect(call, &place, process, Offsets::default(), wait, input.max_output_tokens).await;
+        let reply = collect(
+            call,
+            &call.caller.begun(),
+            &place,
+            process,
+            Offsets::default(),
+            wait,
+            input.max_output_tokens,
+        )
+        .await;
         guard.process = None;
         reply
     }
@@ -168,6 +177,7 @@ fn wait_time(given: Option<u64>, default: u64) -> Duration {
 /// Waits for output, until the command ends or the time is over.
 async fn collect(
     call: &Call,
+    caller: &Caller,
     place: &Place,
     process: u64,
     mut offsets: Offsets,
@@ -183,7 +193,7 @@ async fn collect(
         terminal_offset,
         ..Default::default()
     };
-    let mut attached = call.shared.keeper.begin(&call.caller.begun(), &place.id, request).await?;
+    let mut attached = call.shared.keeper.begin(caller, &place.id, request).await?;
     let mut output = Output::default();
     let mut exited = None;
     while let Ok(event) = timeout_at(begin + wait, attached.next()).await {
@@ -322,7 +332,7 @@ impl Tool for WriteStdin {
         }
         let wait = wait_time(input.yield_time_ms, YIELD_MS.3);
         let offsets = call.sessions.get(&place.id, id);
-        collect(call, &place, id, offsets, wait, input.max_output_tokens).await
+        collect(call, &call.caller, &place, id, offsets, wait, input.max_output_tokens).await
     }
 }
 
