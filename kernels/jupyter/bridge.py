@@ -290,6 +290,8 @@ class Kernel:
         self.process = None
         self.runtime_dir = None
         self.channels = {}
+        # The end of a channel, once it was noticed.
+        self.failure = None
 
     def start(self, transport):
         """Starts the process. Over `ipc` its sockets are files that only this user can reach."""
@@ -354,13 +356,21 @@ class Kernel:
                     time.sleep(0.01)
 
     def send(self, channel, kind, content, parent=None):
-        """Sends a message, and returns its id."""
+        """Sends a message, and returns its id. If the channel has ended, `receive` raises that."""
         parts, number = self.session.make(kind, content, parent)
-        self.channels[channel].send(parts)
+        try:
+            self.channels[channel].send(parts)
+        except OSError as error:
+            self.failure = error
         return number
 
     def receive(self, timeout, besides=()):
-        """Returns received messages as pairs of channel and message, and those of `besides` that are readable."""
+        """Returns received messages as pairs of channel and message, and those of `besides` that are readable.
+
+        Raises OSError at the end of a channel, in the call after the one that returns what was read before.
+        """
+        if self.failure is not None:
+            raise self.failure
         poll = select.poll()
         names = {channel.socket.fileno(): name for name, channel in self.channels.items()}
         for fd in [*names, *besides]:
@@ -370,11 +380,31 @@ class Kernel:
             if fd not in names:
                 others.append(fd)
                 continue
-            for parts in self.channels[names[fd]].receive():
-                message = self.session.read(parts)
-                if message is not None:
-                    messages.append((names[fd], message))
+            try:
+                messages += self._received(names[fd])
+            except OSError as error:
+                self.failure = error
         return messages, others
+
+    def rest(self):
+        """Yields what iopub still has, of a kernel that has ended or is about to."""
+        poll = select.poll()
+        poll.register(self.channels["iopub"].socket, select.POLLIN)
+        deadline = time.monotonic() + END_TIMEOUT
+        while time.monotonic() < deadline:
+            # All that an ended kernel has sent can be read.
+            has_ended = self.process.poll() is not None
+            if poll.poll(0 if has_ended else 50):
+                try:
+                    yield from self._received("iopub")
+                except OSError:
+                    return
+            elif has_ended:
+                return
+
+    def _received(self, name):
+        messages = map(self.session.read, self.channels[name].receive())
+        return [(name, message) for message in messages if message is not None]
 
     def info(self):
         """Waits until the kernel responds on all channels; returns its information about itself."""
@@ -628,10 +658,12 @@ class Bridge:
         while True:
             code = self.kernel.process.poll()
             if code is not None:
+                self._handle_rest()
                 return code
             try:
                 messages, others = self.kernel.receive(None, (wake, self.wire.socket.fileno()))
             except OSError as error:
+                self._handle_rest()
                 try:
                     # Its sockets close shortly before it ends.
                     return self.kernel.process.wait(END_TIMEOUT)
@@ -647,6 +679,10 @@ class Bridge:
             if self.wire.socket.fileno() in others:
                 for frame in self.wire.receive():
                     self._handle_frame(frame)
+
+    def _handle_rest(self):
+        for channel, message in self.kernel.rest():
+            self._handle_message(channel, message)
 
     def _handle_message(self, channel, message):
         execution = self.execution

@@ -144,6 +144,25 @@ def test_bridge_exits_by_the_signal_of_its_kernel():
     kernel.close()
 
 
+def test_last_output_of_a_kernel_that_exits():
+    kernel = start()
+    # The bridge stands still meanwhile, so that it finds the output and the end of the kernel's sockets at the same time.
+    code = """
+import os, signal, subprocess, time
+bridge = os.getppid()
+subprocess.Popen(['sh', '-c', f'sleep 2; kill -CONT {bridge}'], start_new_session=True)
+os.kill(bridge, signal.SIGSTOP)
+print('the last', flush=True)
+time.sleep(0.5)
+os._exit(7)
+"""
+    with pytest.raises(driver.Ended):
+        kernel.run(code)
+    assert kernel.ended() == 7
+    assert kernel.printed()[0] == "the last\n"
+    kernel.close()
+
+
 def test_kernel_and_bridge_exit_with_the_guest():
     kernel = start()
     pid = int(kernel.run("import os; os.getpid()").text)

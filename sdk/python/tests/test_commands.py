@@ -362,6 +362,18 @@ async def test_disconnect_ends_a_reader_that_waits(sbx: Any) -> None:
     assert (await sbx.commands.get_info(handle)).running
 
 
+async def test_disconnect_ends_a_wait(sbx: Any) -> None:
+    handle = await sbx.commands.run("echo a; sleep 60", background=True)
+    waiting = asyncio.ensure_future(handle.wait())
+    async with _deadline():
+        while handle.stdout != "a\n":
+            await asyncio.sleep(0.01)
+        await handle.disconnect()
+        with pytest.raises(belljar.SandboxException, match="disconnected"):
+            await waiting
+    assert (await sbx.commands.get_info(handle)).running
+
+
 async def test_many_at_once(sbx: Any) -> None:
     results = await asyncio.gather(*(sbx.commands.run(f"sleep 0.1; echo {number}") for number in range(12)))
     assert [result.stdout for result in results] == [f"{number}\n" for number in range(12)]

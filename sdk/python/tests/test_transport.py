@@ -214,6 +214,13 @@ async def test_kill_that_broke_has_worked(network: Network) -> None:
     assert await client.sandboxes.kill("x") is False
 
 
+@pytest.mark.parametrize(("status", "done"), [(502, True), (503, False)])
+async def test_a_deletion_that_may_have_been_begun_has_worked(network: Network, status: int, done: bool) -> None:
+    client = network.client(problem(status, "x"), problem(404, "volume_not_found"))
+    assert await client.volumes.delete("x") is done
+    assert len(network.requests) == 2
+
+
 async def test_silence_is_no_reason_to_repeat(network: Network) -> None:
     client = network.client(httpx.ReadTimeout, ok())
     with pytest.raises(belljar.TimeoutException):
@@ -381,6 +388,64 @@ async def test_broken_output_is_taken_up_where_it_broke(network: Network) -> Non
     assert (result.stdout, result.stderr) == ("one two three ", "err ")
     offsets = [(request.url.params["stdout"], request.url.params["stderr"]) for request in network.requests[1:]]
     assert offsets == [("0", "0"), ("4", "4"), ("4", "4"), ("14", "4")]
+
+
+class Endless(httpx.AsyncByteStream, httpx.SyncByteStream):
+    """A stream of events that does not end."""
+
+    closed = False
+
+    def __iter__(self) -> Any:
+        for offset in range(1000):
+            yield f"event: stdout\ndata: {json.dumps(piece('stdout', offset, 'x')[1])}\n\n".encode()
+
+    async def __aiter__(self) -> Any:
+        for data in self:
+            yield data
+
+    def close(self) -> None:
+        self.closed = True
+
+    async def aclose(self) -> None:
+        self.closed = True
+
+
+async def test_a_stream_that_was_left_is_closed(network: Network) -> None:
+    stream = Endless()
+    found = httpx.Response(200, headers={"Content-Type": "text/event-stream"}, stream=stream)
+    sbx = await sandbox(network, ok(PROCESS, 201), found)
+    handle = await sbx.commands.run("x", background=True)
+    async for output in handle:
+        assert output.stdout == "x"
+        break
+    assert not stream.closed
+    await handle.disconnect()
+    assert stream.closed
+    assert [output async for output in handle] == []
+
+
+async def test_answers_that_come_too_late_do_not_cost_the_outcome(network: Network) -> None:
+    started = "started", {"execution": 9, "context": {"id": "c1", "language": "python"}, "count": 1}
+    question = "input_requested", {"prompt": "name? ", "password": False}
+    called = "tool_called", {"call": 1, "name": "lookup", "arguments": {}}
+    late = problem(409, "conflict")
+    timed_out = events(started, piece("stdout", 0, "o"), question, ("ended", {"status": "timed_out", "state": "preserved"}))
+    sbx = await sandbox(network, timed_out, late)
+    done = await sbx.run_code("x", on_input=lambda question: "Ada")
+    assert (done.status, done.stdout) == ("timed_out", "o")
+
+    # The response to the first answer is lost, so the second one is late.
+    end = "ended", {"status": "ok", "state": "preserved"}
+    sbx = await sandbox(network, events(started, called, end), httpx.ReadError, problem(409, "conflict"))
+    assert (await sbx.run_code("x", functions={"lookup": lambda: 1})).status == "ok"
+    assert [json.loads(body).get("call") for body in network.bodies] == [None, 1, 1]
+
+    def failing(question: str) -> str:
+        raise LookupError("mine")
+
+    sbx = await sandbox(network, events(started, question, end), httpx.ReadError)
+    with pytest.raises(LookupError, match="mine"):
+        await sbx.run_code("x", on_input=failing)
 
 
 async def test_output_goes_on_after_a_restart_of_the_server(network: Network) -> None:

@@ -59,6 +59,6 @@ export class Audit {
 
   /** Verifies that no record was changed, removed or moved. */
   async verify(options?: RequestOptions): Promise<AuditVerdict> {
-    return this.#transport.json({ method: "POST", path: "/v1/audit/verify", json: {}, options });
+    return this.#transport.longWork({ method: "POST", path: "/v1/audit/verify", json: {}, options });
   }
 }

@@ -4,9 +4,9 @@ import { decodeData, fromBase64, text, toBase64 } from "./bytes.js";
 import { type Chart, CHART, chartFromWire, type Table, TABLE, tableFromWire } from "./code-data.js";
 import { ofRequest, REQUEST_OPTIONS, type RequestOptions } from "./config.js";
 import { date, seconds } from "./convert.js";
-import { ConflictError, ConnectionError, InvalidArgumentError, ServerError } from "./errors.js";
+import { ConflictError, ConnectionError, InvalidArgumentError, NotFoundError, ServerError } from "./errors.js";
 import { checkMapping, checkText, checkTexts, known, names, wrongType } from "./options.js";
-import { errorFromEvent, type OnText, parseEvent, readEvent, TextOutput } from "./output.js";
+import { errorFromEvent, HeadAndTail, type OnText, parseEvent, readEvent, TextOutput } from "./output.js";
 import type { ServerSentEvent } from "./sse.js";
 import { type ApiRequest, isShort, newIdempotencyKey, route, type Transport } from "./transport.js";
 import type { Size } from "./types.js";
@@ -127,14 +127,24 @@ export class KernelDied implements ExecutionError {
   }
 }
 
+/** Printed output of code. */
+export interface Logs {
+  /** The kept part of standard output: one piece, or none. */
+  stdout: string[];
+  /** The kept part of standard error: one piece, or none. */
+  stderr: string[];
+  /** Whether some of it was omitted because it exceeded the limit. Of a long stream its head and its tail are kept. */
+  truncated: boolean;
+}
+
 /** The outcome of code. */
 export interface Execution {
   /** The value of the last expression, as text. */
   text?: string;
   /** The displayed results, in order. */
   results: Result[];
-  /** The kept part of the printed output: one piece, or none. */
-  logs: { stdout: string[]; stderr: string[] };
+  /** What it printed. */
+  logs: Logs;
   /** The error that it raised, or why it did not end well; undefined if `status` is `ok`. */
   error?: ExecutionError;
   /** `died`: the interpreter ended before the code did. */
@@ -339,8 +349,8 @@ const TEXTS = { text: "text/plain", html: "text/html", markdown: "text/markdown"
 const FILES = { png: "image/png", jpeg: "image/jpeg", pdf: "application/pdf" } as const;
 const OTHERS = { json: "application/json", data: TABLE, chart: CHART } as const;
 const NAMES: Record<string, string> = Object.fromEntries(Object.entries({ ...TEXTS, ...FILES, ...OTHERS }).map(([name, mime]) => [mime, name]));
-/** Number of bytes of streamed output kept by the client, as by the server. */
-const MOST_KEPT_CHARACTERS = 16 * 1024 * 1024;
+/** Number of bytes of each streamed output that are kept. */
+const MOST_KEPT_BYTES = 16 * 1024 * 1024;
 
 /** @internal Parses a result. */
 export function resultFromWire(wire: WireResult): Result {
@@ -411,7 +421,12 @@ function contextFromWire(wire: WireContext): CodeContext {
 
 function executionFromWire(wire: WireExecution): Execution {
   const read = (output: WireOutput): string => text(decodeData(output.encoding, output.data));
-  return executionFrom(wire, wire.results.map(resultFromWire), read(wire.stdout), read(wire.stderr), wire.error ?? undefined, wire);
+  const logs = logsFrom(read(wire.stdout), read(wire.stderr), wire.stdout.truncated === true || wire.stderr.truncated === true);
+  return executionFrom(wire, wire.results.map(resultFromWire), logs, wire.error ?? undefined, wire);
+}
+
+function logsFrom(stdout: string, stderr: string, truncated: boolean): Logs {
+  return { stdout: stdout === "" ? [] : [stdout], stderr: stderr === "" ? [] : [stderr], truncated };
 }
 
 function stepFromWire(wire: WireStep): CodeStep {
@@ -422,13 +437,13 @@ function stepFromWire(wire: WireStep): CodeStep {
   return { toolCalls: [], execution: executionFromWire(wire) };
 }
 
-function executionFrom(head: WireHead, results: Result[], stdout: string, stderr: string, error: ExecutionError | undefined, end: WireEnd): Execution {
+function executionFrom(head: WireHead, results: Result[], logs: Logs, error: ExecutionError | undefined, end: WireEnd): Execution {
   const main = results.find((result) => result.isMainResult)?.text;
   const context = head.context ?? "";
   const execution: Execution = {
     ...given({ text: main, error: error ?? errorOfEnd(end), reason: end.reason, rebuilt: head.rebuilt || undefined, cause: end.cause, exitCode: end.exit_code, signal: end.signal, hint: end.hint }),
     results,
-    logs: { stdout: stdout === "" ? [] : [stdout], stderr: stderr === "" ? [] : [stderr] },
+    logs,
     status: end.status as Execution["status"],
     state: end.state as Execution["state"],
     context: typeof context === "string" ? context : context.id,
@@ -542,7 +557,7 @@ export class Code {
     if (isShort(timeoutMs)) {
       return stepFromWire(await this.#transport.work<WireStep>(request, timeoutMs));
     }
-    return stepFromWire(await this.#transport.json<WireStep>({ ...request, options: { ...request.options, requestTimeoutMs: request.options?.requestTimeoutMs ?? 0 } }));
+    return stepFromWire(await this.#transport.longWork<WireStep>(request));
   }
 
   #request(code: string, options: Omit<CodeStepOptions, "functions" | "callTimeoutMs">, more: Record<string, unknown>): ApiRequest {
@@ -582,18 +597,14 @@ class Running {
   readonly #send: (context: string, answer: Record<string, unknown>) => Promise<void>;
   readonly #output: TextOutput;
   readonly #results: Result[] = [];
-  readonly #texts = { stdout: "", stderr: "" };
+  readonly #kept = { stdout: new HeadAndTail(MOST_KEPT_BYTES), stderr: new HeadAndTail(MOST_KEPT_BYTES) };
   #head: WireHead = {};
   #error: ExecutionError | undefined;
 
   constructor(options: RunCodeOptions, send: (context: string, answer: Record<string, unknown>) => Promise<void>) {
     this.#options = options;
     this.#send = send;
-    const keep = (stream: "stdout" | "stderr", listener: OnText | undefined) => (text: string) => {
-      this.#texts[stream] += text.slice(0, Math.max(0, MOST_KEPT_CHARACTERS - this.#texts[stream].length));
-      return listener?.(text);
-    };
-    this.#output = new TextOutput(keep("stdout", options.onStdout), keep("stderr", options.onStderr));
+    this.#output = new TextOutput(options.onStdout, options.onStderr);
   }
 
   /** Handles an event, and returns the outcome of the code if it was the last one. */
@@ -626,7 +637,9 @@ class Running {
         return undefined;
       case "ended": {
         await this.#output.end();
-        const execution = executionFrom(this.#head, this.#results, this.#texts.stdout, this.#texts.stderr, this.#error, parseEvent<WireEnd>(event));
+        const { stdout, stderr } = this.#kept;
+        const logs = logsFrom(stdout.text(), stderr.text(), stdout.isTruncated() || stderr.isTruncated());
+        const execution = executionFrom(this.#head, this.#results, logs, this.#error, parseEvent<WireEnd>(event));
         if (this.#error === undefined && execution.error !== undefined) {
           await this.#options.onError?.(execution.error);
         }
@@ -635,6 +648,10 @@ class Running {
       default: {
         const read = readEvent(event);
         if (read?.kind === "output") {
+          const { stream, offset, data } = read.chunk;
+          if (stream !== "terminal") {
+            this.#kept[stream].push(offset, data);
+          }
           await this.#output.push(read.chunk);
         }
         return undefined;
@@ -648,8 +665,8 @@ class Running {
     try {
       value = (await this.#options.onInput?.(question.prompt ?? "", question.password === true)) ?? null;
     } catch (error) {
-      // Do not leave the code waiting.
-      await answer(null);
+      // Do not leave the code waiting. Whether that works or not, the caller gets this error.
+      await answer(null).catch(() => undefined);
       throw error;
     }
     await answer(value);
@@ -657,7 +674,14 @@ class Running {
 
   async #answer(answer: Record<string, unknown>): Promise<void> {
     const context = this.#head.context;
-    await this.#send(typeof context === "object" ? context.id : (context ?? ""), { execution: this.#head.execution ?? 0, ...answer });
+    try {
+      await this.#send(typeof context === "object" ? context.id : (context ?? ""), { execution: this.#head.execution ?? 0, ...answer });
+    } catch (error) {
+      // Otherwise nothing waits for it: the code has ended meanwhile, which the next event says.
+      if (!(error instanceof ConflictError || error instanceof NotFoundError)) {
+        throw error;
+      }
+    }
   }
 
   async #call(called: { call: number; name: string; arguments: Record<string, unknown> }): Promise<void> {
@@ -679,10 +703,9 @@ class Running {
     try {
       await this.#answer({ call: called.call, ...answer });
     } catch (error) {
-      // The code has ended meanwhile, which the next event says; or the result is too long, and the code must not wait for another.
-      if (!(error instanceof ConflictError)) {
-        await this.#answer({ call: called.call, ...failure(error) });
-      }
+      // Such as a result that is too long: the code must not wait for another. If only the response was lost, the call has its result,
+      // and this one is not waited for.
+      await this.#answer({ call: called.call, ...failure(error) });
     }
   }
 }

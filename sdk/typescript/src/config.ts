@@ -11,7 +11,10 @@ export interface ConnectionOptions {
   apiUrl?: string;
   /** The domain under which the server publishes sandboxes' ports. Default: `BELLJAR_DOMAIN`, else the server's own. */
   domain?: string;
-  /** Milliseconds to wait for a response; 0 for no limit. Default: 60,000. For streams, until they begin. */
+  /**
+   * Milliseconds to wait for a response; 0 for no limit. Default: 60,000. For streams, until they begin; for the bytes of files, and for bodies
+   * that are streams, it limits each piece. Bodies of known size get more: a second for 64 KiB.
+   */
   requestTimeoutMs?: number;
   /** Number of retries of a request that is safe to repeat. Default: 5. */
   maxRetries?: number;

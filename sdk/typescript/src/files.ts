@@ -287,7 +287,7 @@ export class Files extends VolumeFiles {
   /** Searches files by name, by content, or both. */
   async search(options: SearchOptions): Promise<SearchResult> {
     const { path, name, content, regex, ignoreCase, limit, ...request } = known("search", options, SEARCH_OPTIONS, REQUEST_OPTIONS);
-    const found = await this.transport.json<{ matches: { path: string; line_number?: number | null; line?: string | null; column?: number | null }[]; truncated: boolean }>({
+    const found = await this.transport.longWork<{ matches: { path: string; line_number?: number | null; line?: string | null; column?: number | null }[]; truncated: boolean }>({
       method: "POST",
       path: this.route("/search"),
       json: { path: path ?? ".", name, content, regex, ignore_case: ignoreCase, limit },
@@ -315,7 +315,7 @@ export class Files extends VolumeFiles {
   /** Unpacks an archive into a directory. */
   async putArchive(path: SandboxPath, data: FileData, options: ExtractOptions = {}): Promise<{ entries: number; size: number }> {
     const { format, strip, ...request } = options;
-    const done = await this.transport.json<{ entries: number; bytes: number }>({ method: "PUT", path: this.route("/archive"), query: { ...pathQuery(path), format, strip }, body: toBody(data), options: request });
+    const done = await this.transport.longWork<{ entries: number; bytes: number }>({ method: "PUT", path: this.route("/archive"), query: { ...pathQuery(path), format, strip }, body: toBody(data), options: request });
     return { entries: done.entries, size: done.bytes };
   }
 

@@ -7,7 +7,7 @@
 export { type ApprovalListOptions, Approvals, type Approve, type Deny } from "./approvals.js";
 export { Audit, type AuditOptions } from "./audit.js";
 export { Belljar, type Me, Sandboxes, type Version } from "./client.js";
-export { type CallResults, type CodeCall, type CodeContext, type CodeContextOptions, type CodeStep, type CodeStepOptions, type ContextRef, type Execution, type ExecutionError, KernelDied, type Result, type RunCodeOptions, type ToolFunction } from "./code.js";
+export { type CallResults, type CodeCall, type CodeContext, type CodeContextOptions, type CodeStep, type CodeStepOptions, type ContextRef, type Execution, type ExecutionError, KernelDied, type Logs, type Result, type RunCodeOptions, type ToolFunction } from "./code.js";
 export type {
   BarChart,
   BarElement,

@@ -2,7 +2,7 @@
 
 import { concatenate, decodeData, text, TextPieces } from "./bytes.js";
 import type { RequestOptions } from "./config.js";
-import { ConnectionError, errorFromProblem, type Problem, SandboxError, ServerError, UnavailableError } from "./errors.js";
+import { ConnectionError, errorFromProblem, type Problem, SandboxError, ServerError, TimeoutError, UnavailableError } from "./errors.js";
 import type { StreamName } from "./frames.js";
 import { backOff } from "./retry.js";
 import { sleep } from "./signal.js";
@@ -46,7 +46,7 @@ export async function* followOutput(
   const next: Required<OutputOffsets> = { stdout: offsets.stdout ?? 0, stderr: offsets.stderr ?? 0, terminal: offsets.terminal ?? 0 };
   let broken = 0;
   for (;;) {
-    let problem: ConnectionError;
+    let problem: SandboxError;
     try {
       const request: ApiRequest = {
         method: "GET",
@@ -74,7 +74,7 @@ export async function* followOutput(
       }
       problem = new ConnectionError("the stream of output ended before the process did");
     } catch (error) {
-      if (!(error instanceof ConnectionError || error instanceof UnavailableError)) {
+      if (!(error instanceof ConnectionError || error instanceof TimeoutError || error instanceof UnavailableError)) {
         throw error;
       }
       problem = error;
@@ -203,5 +203,47 @@ export class Tail {
   /** Returns the number of bytes that are not kept. */
   omittedBytes(): number {
     return this.#end - this.#keptBytes;
+  }
+}
+
+/** Keeps the first and the last bytes of a stream, half of the limit each. */
+export class HeadAndTail {
+  #headRoom: number;
+  readonly #head: Uint8Array[] = [];
+  #headBytes = 0;
+  readonly #tail: Tail;
+  /** Offset in the stream at which the kept part ends. */
+  #end = 0;
+
+  constructor(limitBytes: number) {
+    this.#headRoom = Math.ceil(limitBytes / 2);
+    this.#tail = new Tail(Math.floor(limitBytes / 2));
+  }
+
+  /** Adds a piece that begins at `offset` of the stream. */
+  push(offset: number, data: Uint8Array): void {
+    if (offset > this.#end) {
+      // The server did not keep the bytes in between. These are the tail.
+      this.#headRoom = this.#headBytes;
+    }
+    this.#end = offset + data.length;
+    const first = data.subarray(0, this.#headRoom - this.#headBytes);
+    if (first.length > 0) {
+      this.#head.push(first);
+      this.#headBytes += first.length;
+    }
+    if (first.length < data.length) {
+      this.#tail.push(offset + first.length, data.subarray(first.length));
+    }
+  }
+
+  /** Returns the kept bytes as text. */
+  text(): string {
+    return text(concatenate([...this.#head, this.#tail.bytes()]));
+  }
+
+  /** Reports whether some bytes are not kept. */
+  isTruncated(): boolean {
+    return this.#end > this.#headBytes + this.#tail.bytes().length;
   }
 }

@@ -407,7 +407,7 @@ export class Sandbox {
    */
   async fork(options: ForkOptions = {}): Promise<Sandbox[]> {
     const { count, timeoutMs, labels, envs, ...request } = known("fork", options, FORK_OPTIONS, REQUEST_OPTIONS);
-    const answer = await this.#transport.json<{ sandboxes: ({ sandbox: WireSandbox } | { error: Problem })[] }>({
+    const answer = await this.#transport.longWork<{ sandboxes: ({ sandbox: WireSandbox } | { error: Problem })[] }>({
       method: "POST",
       path: this.#route("/fork"),
       json: { count: count ?? 1, timeout: seconds("timeoutMs", timeoutMs), labels: checkTexts("labels", labels), env: checkTexts("envs", envs) },
@@ -431,7 +431,7 @@ export class Sandbox {
   /** Creates a template from its files: pass its `snapshotId` or name to `Sandbox.create`. */
   async createSnapshot(options: RequestOptions & { name?: string; note?: string } = {}): Promise<TemplateInfo> {
     const { name, note, ...request } = options;
-    return templateInfo(await this.#transport.json<WireTemplate>({ method: "POST", path: this.#route("/snapshot"), json: { name, note }, options: request }));
+    return templateInfo(await this.#transport.longWork<WireTemplate>({ method: "POST", path: this.#route("/snapshot"), json: { name, note }, options: request }));
   }
 
   /** Lists its snapshots. */

@@ -7,6 +7,8 @@ export interface LinkedSignal {
   abort(reason: unknown): void;
   /** Removes the timeout; the other signals remain. */
   clearTimer(): void;
+  /** Starts the timeout anew, unless it was released. */
+  restartTimer(): void;
   /** Removes the timeout and all listeners. */
   release(): void;
 }
@@ -17,7 +19,18 @@ export function linkSignals(sources: readonly (AbortSignal | undefined)[], timeo
   const given = sources.filter((source): source is AbortSignal => source !== undefined);
   const follow = (event: Event): void => controller.abort((event.target as AbortSignal).reason);
   let byTimer = false;
+  let released = false;
   let timer: ReturnType<typeof setTimeout> | undefined;
+  const clearTimer = (): void => clearTimeout(timer);
+  const restartTimer = (): void => {
+    clearTimer();
+    if (timeoutMs > 0 && !released && !controller.signal.aborted) {
+      timer = setTimeout(() => {
+        byTimer = true;
+        controller.abort(new DOMException("the time limit of the request ran out", "TimeoutError"));
+      }, Math.min(timeoutMs, LONGEST_TIMER_MS));
+    }
+  };
 
   const aborted = given.find((source) => source.aborted);
   if (aborted) {
@@ -26,21 +39,17 @@ export function linkSignals(sources: readonly (AbortSignal | undefined)[], timeo
     for (const source of given) {
       source.addEventListener("abort", follow, { once: true });
     }
-    if (timeoutMs > 0) {
-      timer = setTimeout(() => {
-        byTimer = true;
-        controller.abort(new DOMException("the time limit of the request ran out", "TimeoutError"));
-      }, Math.min(timeoutMs, LONGEST_TIMER_MS));
-    }
+    restartTimer();
   }
 
-  const clearTimer = (): void => clearTimeout(timer);
   return {
     signal: controller.signal,
     timedOut: () => byTimer,
     abort: (reason) => controller.abort(reason),
     clearTimer,
+    restartTimer,
     release() {
+      released = true;
       clearTimer();
       for (const source of given) {
         source.removeEventListener("abort", follow);

@@ -116,7 +116,7 @@ export class Templates {
   async import(file: Blob | Uint8Array | ReadableStream<Uint8Array>, options: RequestOptions & { name?: string } = {}): Promise<TemplateInfo> {
     const { name, ...request } = options;
     const headers = { "Content-Type": "application/octet-stream" };
-    return templateInfo(await this.#transport.json<WireTemplate>({ method: "POST", path: "/v1/templates/import", query: { name }, headers, body: file, options: request }));
+    return templateInfo(await this.#transport.longWork<WireTemplate>({ method: "POST", path: "/v1/templates/import", query: { name }, headers, body: file, options: request }));
   }
 
   /**
@@ -126,6 +126,6 @@ export class Templates {
   async importImage(file: Blob | Uint8Array | ReadableStream<Uint8Array>, options: RequestOptions & { name?: string } = {}): Promise<TemplateInfo> {
     const { name, ...request } = options;
     const headers = { "Content-Type": "application/octet-stream" };
-    return templateInfo(await this.#transport.json<WireTemplate>({ method: "POST", path: "/v1/images/import", query: { name }, headers, body: file, options: request }));
+    return templateInfo(await this.#transport.longWork<WireTemplate>({ method: "POST", path: "/v1/images/import", query: { name }, headers, body: file, options: request }));
   }
 }

@@ -1,5 +1,6 @@
 // Requests to the server: addresses, credentials, timeouts, retries, errors.
 
+import { concatenate } from "./bytes.js";
 import { checkUser, type Configuration, REQUEST_OPTIONS, type RequestOptions } from "./config.js";
 import { ConflictError, ConnectionError, errorFromProblem, InvalidArgumentError, NotFoundError, type Problem, SandboxError, SandboxGoneError, TimeoutError } from "./errors.js";
 import { checkRest, wrongType } from "./options.js";
@@ -45,6 +46,9 @@ function newAttempts(): Attempts {
 
 /** The server sends a comment every 15 s; after four missing ones the connection counts as broken. */
 const STREAM_SILENCE_MS = 60_000;
+
+/** The slowest connection that a body of known size is given time for. `fetch` does not say how much of it has been sent. */
+const SLOWEST_BYTES_PER_SECOND = 64 * 1024;
 
 /** Some runtimes give up if a response takes longer than this; a stream with keep-alives is not affected. */
 const LONGEST_SILENT_WAIT_MS = 240_000;
@@ -103,14 +107,33 @@ export class Transport {
     return this.json({ ...request, options: { ...request.options, requestTimeoutMs: own === 0 ? 0 : own + timeoutMs } });
   }
 
+  /** Sends a request for work of any duration, and parses the response as JSON. Only the call's own `requestTimeoutMs` limits it. */
+  async longWork<Answer>(request: ApiRequest): Promise<Answer> {
+    return this.json({ ...request, options: { ...request.options, requestTimeoutMs: request.options?.requestTimeoutMs ?? 0 } });
+  }
+
   /** Sends a request, and returns the response as text. */
   async text(request: ApiRequest): Promise<string> {
     return this.#complete(request, (response) => response.text());
   }
 
-  /** Sends a request, and returns the response's bytes. */
+  /** Sends a request, and returns the response's bytes. The time limit is that of each piece, because there may be very many. */
   async bytes(request: ApiRequest): Promise<Uint8Array> {
-    return this.#complete(request, async (response) => new Uint8Array(await response.arrayBuffer()));
+    return this.#complete(request, async (response, linked) => {
+      if (!response.body) {
+        return new Uint8Array(await response.arrayBuffer());
+      }
+      const reader = bodyReader(response, linked.signal);
+      const pieces: Uint8Array[] = [];
+      for (;;) {
+        linked.restartTimer();
+        const piece = await reader.read();
+        if (piece.done) {
+          return concatenate(pieces);
+        }
+        pieces.push(piece.value);
+      }
+    });
   }
 
   /** Sends a request, and ignores the response. */
@@ -205,11 +228,11 @@ export class Transport {
     return { url: this.#url(path, query).replace(/^http/, "ws"), headers: this.configuration.credentials() };
   }
 
-  async #complete<Answer>(request: ApiRequest, read: (response: Response) => Promise<Answer>, attempts: Attempts = newAttempts()): Promise<Answer> {
+  async #complete<Answer>(request: ApiRequest, read: (response: Response, linked: LinkedSignal) => Promise<Answer>, attempts: Attempts = newAttempts()): Promise<Answer> {
     for (;;) {
       const { response, linked } = await this.#open(request, attempts);
       try {
-        return await unlessAborted(read(response), linked.signal);
+        return await unlessAborted(read(response, linked), linked.signal);
       } catch (error) {
         const failure = this.#failure(error, linked, request);
         const wait = failure instanceof ConnectionError ? this.#wait({ error: failure, mayHaveArrived: true }, request, attempts) : undefined;
@@ -263,10 +286,11 @@ export class Transport {
   async #attempt(request: ApiRequest): Promise<OpenAnswer | Failure> {
     const options = request.options ?? {};
     options.signal?.throwIfAborted();
-    const linked = linkSignals([options.signal], options.requestTimeoutMs ?? this.configuration.requestTimeoutMs);
+    const timeoutMs = options.requestTimeoutMs ?? this.configuration.requestTimeoutMs;
+    const linked = linkSignals([options.signal], timeoutMs === 0 ? 0 : timeoutMs + sendingMs(request.body));
     let response: Response;
     try {
-      response = await this.configuration.fetch(this.#url(request.path, request.query), this.#init(request, linked.signal));
+      response = await this.configuration.fetch(this.#url(request.path, request.query), this.#init(request, linked));
     } catch (error) {
       linked.release();
       const failure = this.#failure(error, linked, request);
@@ -299,9 +323,9 @@ export class Transport {
     return `${this.configuration.apiUrl}${path}${text === "" ? "" : `?${text}`}`;
   }
 
-  #init(request: ApiRequest, signal: AbortSignal): RequestInit {
+  #init(request: ApiRequest, linked: LinkedSignal): RequestInit {
     const headers: Record<string, string> = { Accept: "application/json", ...request.headers, ...this.configuration.credentials() };
-    const init: RequestInit & { duplex?: "half" } = { method: request.method, headers, signal, redirect: "error" };
+    const init: RequestInit & { duplex?: "half" } = { method: request.method, headers, signal: linked.signal, redirect: "error" };
     if (request.idempotencyKey !== undefined) {
       headers["Idempotency-Key"] = request.idempotencyKey;
     }
@@ -310,9 +334,11 @@ export class Transport {
       init.body = JSON.stringify(request.json);
     } else if (request.body !== undefined) {
       headers["Content-Type"] ??= "application/octet-stream";
-      init.body = request.body as BodyInit;
       if (request.body instanceof ReadableStream) {
+        init.body = timed(request.body, linked);
         init.duplex = "half";
+      } else {
+        init.body = request.body as BodyInit;
       }
     }
     return init;
@@ -339,6 +365,33 @@ export class Transport {
       ? new ConnectionError(`no connection to ${this.configuration.apiUrl} (${reason}); is the server running, and is BELLJAR_API_URL right?`, { cause: error })
       : new ConnectionError(`the connection broke during ${what} (${reason})`, { cause: error });
   }
+}
+
+/** Returns the milliseconds that sending a body of known size may take. */
+function sendingMs(body: ApiRequest["body"]): number {
+  const bytes = body instanceof Blob ? body.size : body instanceof Uint8Array ? body.length : 0;
+  return (bytes / SLOWEST_BYTES_PER_SECOND) * 1000;
+}
+
+/** Passes on a body, and applies the time limit to the sending of each piece, and to the response. Its source may take any time. */
+function timed(body: ReadableStream<Uint8Array>, linked: LinkedSignal): ReadableStream<Uint8Array> {
+  const reader = body.getReader();
+  return new ReadableStream<Uint8Array>(
+    {
+      async pull(controller) {
+        linked.clearTimer();
+        const piece = await reader.read();
+        linked.restartTimer();
+        if (piece.done) {
+          controller.close();
+        } else {
+          controller.enqueue(piece.value);
+        }
+      },
+      cancel: (reason) => reader.cancel(reason),
+    },
+    { highWaterMark: 0 },
+  );
 }
 
 /** Reads a body until the signal is aborted; then a read rejects with its reason, and the connection is released. */

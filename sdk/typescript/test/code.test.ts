@@ -1,7 +1,9 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { utf8 } from "../src/bytes.js";
+import { HeadAndTail } from "../src/output.js";
 import { ConnectionError, InvalidArgumentError, KernelDied, NotFoundError, type Result, Sandbox, ServerError } from "../src/index.js";
-import { Double, event, events, ID, json, noContent, problem, wireOutput, wireSandbox } from "./double.js";
+import { broken, Double, event, events, ID, json, noContent, problem, wireOutput, wireSandbox } from "./double.js";
 
 const CODE = `/v1/sandboxes/${ID}/code`;
 const CONTEXTS = `/v1/sandboxes/${ID}/contexts`;
@@ -42,7 +44,7 @@ test("what comes of code", async () => {
   const keep = (one: unknown) => void seen.push(one);
   const done = await at.sandbox.runCode("x", { context: "c1", envs: { A: "b" }, cwd: "/tmp", timeoutMs: 1500, onStdout: keep, onStderr: keep, onResult: keep, onError: keep });
   assert.deepEqual(seen, ["ä", "b\n", "e", done.results[0], failed]);
-  assert.deepEqual(done.logs, { stdout: ["äb\n"], stderr: ["e"] });
+  assert.deepEqual(done.logs, { stdout: ["äb\n"], stderr: ["e"], truncated: false });
   assert.deepEqual([done.text, done.status, done.state, done.reason, done.cause, done.exitCode, done.signal], ["'x'", "error", "lost", "it ended", "out_of_memory", 3, "SIGKILL"]);
   assert.deepEqual([done.context, done.execution, done.executionCount, done.rebuilt, done.wallMs, done.cpuMs], ["c1", 9, 3, "it was killed", 2.5, 1]);
   assert.deepEqual(done.error, failed);
@@ -56,7 +58,7 @@ test("the forms of a result", async () => {
   const done = await at.sandbox.runCode("x");
   // Without listeners it is one request and one response.
   assert.equal(at.double.seen.at(-1)?.headers.accept, "application/json");
-  assert.deepEqual([done.text, done.logs, done.context, done.execution, done.status, done.wallMs], ["'x'", { stdout: ["out"], stderr: [] }, "c1", 9, "ok", 2.5]);
+  assert.deepEqual([done.text, done.logs, done.context, done.execution, done.status, done.wallMs], ["'x'", { stdout: ["out"], stderr: [], truncated: false }, "c1", 9, "ok", 2.5]);
   const result = done.results[0] as Result;
   assert.deepEqual(result.png, new Uint8Array([0x89, 0x50, 0xff]));
   assert.deepEqual([result.text, result.svg, result.json, result.html], ["'x'", "<svg/>", { a: 1 }, undefined]);
@@ -93,7 +95,7 @@ test("executions as JSON", async () => {
   const value = JSON.parse(JSON.stringify(done)) as { results: Record<string, unknown>[]; logs: unknown; status: string; text: string };
   const [result] = value.results;
   assert.deepEqual([result?.["text"], result?.["png"], result?.["json"], result?.["extra"]], ["'x'", "iVD/", { a: 1 }, { "application/x-own": "b3du" }]);
-  assert.deepEqual([value.logs, value.status, value.text], [{ stdout: ["o"], stderr: [] }, "ok", "'x'"]);
+  assert.deepEqual([value.logs, value.status, value.text], [{ stdout: ["o"], stderr: [], truncated: false }, "ok", "'x'"]);
   assert.deepEqual(done.toJSON()["results"], [done.results[0]?.toJSON()]);
 });
 
@@ -138,6 +140,43 @@ test("questions are answered", async () => {
   const failing = at.sandbox.runCode("x", { onInput: () => Promise.reject(new RangeError("no")) });
   await assert.rejects(failing, RangeError);
   assert.deepEqual(JSON.parse(at.double.seen.at(-1)?.body ?? ""), { execution: 9, end_of_file: true });
+});
+
+test("answers that come too late do not cost the outcome", async () => {
+  await using at = await start();
+  const question = event("input_requested", { prompt: "name? " });
+  const called = event("tool_called", { call: 1, name: "lookup", arguments: {} });
+  const late = event("ended", { status: "timed_out", state: "preserved" });
+  const closed = problem(409, "conflict", "the execution is not running");
+  at.double.on("POST", CODE, events([STARTED, printed("stdout", 0, "o"), question, late]), events([STARTED, called, ENDED])).on("POST", `${CONTEXTS}/c1/answer`, closed, broken, closed);
+  const done = await at.sandbox.runCode("x", { onInput: () => "Ada" });
+  assert.deepEqual([done.status, done.logs.stdout], ["timed_out", ["o"]]);
+  // The response to the first answer is lost, so the second one is late.
+  assert.equal((await at.sandbox.runCode("x", { functions: { lookup: () => 1 } })).status, "ok");
+  assert.equal(at.double.count("POST", `${CONTEXTS}/c1/answer`), 3);
+  at.double.on("POST", CODE, events([STARTED, question, ENDED])).on("POST", `${CONTEXTS}/c1/answer`, broken);
+  await assert.rejects(at.sandbox.runCode("x", { onInput: () => Promise.reject(new RangeError("mine")) }), /mine/);
+});
+
+test("output that was cut says so", async () => {
+  await using at = await start();
+  const whole = { execution: 9, context: CONTEXT, count: 3, results: [], stdout: wireOutput(""), stderr: wireOutput("headtail", { truncated: true, omitted_bytes: 92 }), error: null, status: "ok", state: "preserved" };
+  at.double.on("POST", CODE, json(whole), events([STARTED, printed("stdout", 0, "head"), printed("stdout", 96, "tail"), ENDED]));
+  assert.deepEqual((await at.sandbox.runCode("x")).logs, { stdout: [], stderr: ["headtail"], truncated: true });
+  const seen: string[] = [];
+  const { logs } = await at.sandbox.runCode("x", { onStdout: (text) => void seen.push(text) });
+  assert.deepEqual([logs, seen], [{ stdout: ["headtail"], stderr: [], truncated: true }, ["head", "tail"]]);
+});
+
+test("head and tail of a long stream are kept", () => {
+  const kept = new HeadAndTail(5);
+  for (const [offset, piece] of [[0, "01"], [2, "2345"], [6, "6"], [7, "789"]] as const) {
+    kept.push(offset, utf8(piece));
+  }
+  assert.deepEqual([kept.text(), kept.isTruncated()], ["01289", true]);
+  const short = new HeadAndTail(5);
+  short.push(0, utf8("01234"));
+  assert.deepEqual([short.text(), short.isTruncated()], ["01234", false]);
 });
 
 test("problems, and streams that end early", async () => {

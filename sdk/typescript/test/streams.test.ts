@@ -8,7 +8,7 @@ import { Configuration } from "../src/config.js";
 import { Belljar, ConnectionError, InvalidArgumentError, NotFoundError, Sandbox, SandboxError, ServerError, TimeoutError } from "../src/index.js";
 import { Transport } from "../src/transport.js";
 import { startWatch } from "../src/watch.js";
-import { Double, event, events, ID, json, noContent, problem, wireOutput, wireProcess, wireResult, wireSandbox } from "./double.js";
+import { Double, event, events, type Handler, ID, json, noContent, problem, wireOutput, wireProcess, wireResult, wireSandbox } from "./double.js";
 import { collect, until } from "./wait.js";
 
 const EXEC = `/v1/sandboxes/${ID}/exec`;
@@ -163,6 +163,73 @@ test("requests have a time limit", async () => {
   await assert.rejects(new Belljar({ apiUrl: at.double.url }).me({ requestTimeoutMs: 50 }), TimeoutError);
 });
 
+test("the time limit of a file is that of its pieces", async () => {
+  await using at = await start();
+  const content = `/v1/sandboxes/${ID}/files/content`;
+  const pause = (): Promise<void> => new Promise((resolve) => setTimeout(resolve, 200));
+  at.double.on("GET", content, async (_request, response) => {
+    response.writeHead(200);
+    for (let count = 0; count < 4; count++) {
+      response.write("x");
+      await pause();
+    }
+    response.end();
+  });
+  const limit = { requestTimeoutMs: 500 };
+  assert.equal(await at.sandbox.files.read("a", limit), "xxxx");
+  at.double.on("GET", content, (_request, response) => {
+    response.writeHead(200);
+    response.write("x");
+  });
+  await assert.rejects(at.sandbox.files.read("a", limit), TimeoutError);
+
+  let left = 4;
+  const slow = (): ReadableStream<Uint8Array> =>
+    new ReadableStream({
+      async pull(controller) {
+        await pause();
+        if (left === 0) {
+          controller.close();
+        } else {
+          left -= 1;
+          controller.enqueue(new Uint8Array([120]));
+        }
+      },
+    });
+  at.double.on("PUT", content, json({ path: "a", kind: "file", bytes: 4, mode: "0644", modified_at: "2026-11-21T15:04:05.123456Z" }));
+  await at.sandbox.files.write("a", slow(), limit);
+  assert.equal(at.double.seen.at(-1)?.body, "xxxx");
+  at.double.on("PUT", content, () => undefined);
+  await assert.rejects(at.sandbox.files.write("a", new Blob(["x"]).stream(), { requestTimeoutMs: 50 }), TimeoutError);
+});
+
+test("large data has time to be sent", async () => {
+  await using at = await start();
+  at.double.on("PUT", `/v1/sandboxes/${ID}/files/content`, async (request, response, raw) => {
+    await new Promise((resolve) => setTimeout(resolve, 300));
+    await json({ path: "a", kind: "file", bytes: 1, mode: "0644", modified_at: "2026-11-21T15:04:05.123456Z" })(request, response, raw);
+  });
+  const large = new Uint8Array(512 * 1024);
+  for (const data of [large, new Blob([large])]) {
+    await at.sandbox.files.write("a", data, { requestTimeoutMs: 100 });
+  }
+  await assert.rejects(at.sandbox.files.write("a", "x", { requestTimeoutMs: 100 }), TimeoutError);
+});
+
+test("searches and archives may take their time", async () => {
+  await using double = await Double.start();
+  double.on("POST", "/v1/sandboxes", json(wireSandbox(), 201));
+  const sandbox = await Sandbox.create({ apiUrl: double.url, apiKey: "bj_test", requestTimeoutMs: 1000 });
+  const late = (answer: object): Handler => async (request, response, raw) => {
+    await new Promise((resolve) => setTimeout(resolve, 1300));
+    await json(answer)(request, response, raw);
+  };
+  double.on("POST", `/v1/sandboxes/${ID}/files/search`, late({ matches: [], truncated: false })).on("PUT", `/v1/sandboxes/${ID}/files/archive`, late({ entries: 1, bytes: 2 }));
+  const [found, unpacked] = await Promise.all([sandbox.files.search({ name: "x" }), sandbox.files.putArchive("a", "x")]);
+  assert.deepEqual([found.matches, unpacked.entries], [[], 1]);
+  await assert.rejects(sandbox.files.search({ name: "x", requestTimeoutMs: 50 }), TimeoutError);
+});
+
 test("a command's time comes on top of the request's", async () => {
   await using at = await start();
   at.double.on("POST", EXEC, async (request, response, raw) => {
@@ -230,6 +297,15 @@ test("a command in the background is read over broken connections, from where th
   assert.deepEqual(asked.at(-1), "stdout=4&stderr=1&terminal=0&follow=true");
   const body: unknown = JSON.parse(at.double.seen.find((request) => request.url.endsWith("/processes"))?.body ?? "");
   assert.deepEqual(body, { command: "x", timeout: 0, stdin_open: true });
+});
+
+test("a server that is slow to come back is waited for", async () => {
+  await using double = await Double.start();
+  double.on("POST", "/v1/sandboxes", json(wireSandbox(), 201)).on("POST", `/v1/sandboxes/${ID}/processes`, json(wireProcess(), 201));
+  const sandbox = await Sandbox.create({ apiUrl: double.url, apiKey: "bj_test", requestTimeoutMs: 1000 });
+  double.on("GET", OUTPUT, events([piece("stdout", 0, "ab")], "break"), () => undefined, events([piece("stdout", 2, "cd"), exited()]));
+  const handle = await sandbox.commands.run("x", { background: true });
+  assert.equal((await handle.wait()).stdout, "abcd");
 });
 
 test("a server that does not come back is given up on", async () => {

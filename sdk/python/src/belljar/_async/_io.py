@@ -208,7 +208,8 @@ class Mailbox(Generic[T]):
 
 
 async def interrupt_response(response: httpx.Response) -> None:
-    """Interrupts a reader of this response. Does nothing, because tasks are cancelled instead."""
+    """Interrupts a reader of this response in another task."""
+    await response.aclose()
 
 
 class Socket:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any, Dict, Iterable, List, Literal, Mapping, Optional, Sequence, Tuple, Union
 
 from .. import _calls as calls
@@ -10,7 +11,14 @@ from .._calls._call import Duration, Size
 from .._calls.code import ContextRef, Function
 from .._output import DEFAULT_KEPT_BYTES, OutputCollector
 from .._sse import ServerEvent
-from ..errors import ConflictException, ConnectionException, InvalidArgumentException, SandboxException, error_from_problem
+from ..errors import (
+    ConflictException,
+    ConnectionException,
+    InvalidArgumentException,
+    NotFoundException,
+    SandboxException,
+    error_from_problem,
+)
 from ..models import CodeContext, CodeStep, Execution, ExecutionError, Logs, Question, Result, SandboxInfo
 from . import _io
 from ._io import EventCallback, InputCallback, OutputCallback
@@ -273,8 +281,9 @@ class AsyncRunning:
                 if answer is not None and not isinstance(answer, str):
                     raise InvalidArgumentException("on_input must return a string or None", field="on_input")
             except BaseException:
-                # Do not leave the code waiting.
-                await self._answer(None)
+                # Do not leave the code waiting. Whether that works or not, the caller gets this error.
+                with contextlib.suppress(SandboxException):
+                    await self._answer(None)
                 raise
             await self._answer(answer)
 
@@ -292,8 +301,9 @@ class AsyncRunning:
         except Exception as error:
             answer = calls.code.to_failure(error)
         except BaseException as error:
-            # Do not leave the code waiting.
-            await self._answer_call(data, calls.code.to_failure(error))
+            # Do not leave the code waiting. Whether that works or not, the caller gets this error.
+            with contextlib.suppress(SandboxException):
+                await self._answer_call(data, calls.code.to_failure(error))
             raise
         await self._answer_call(data, answer)
 
@@ -301,16 +311,14 @@ class AsyncRunning:
         context, number = self._place()
         call = read.integer(data, "call")
         try:
-            await self._transport.request(calls.code.answer_call(self._sandbox_id, context, number, call, answer))
-        except ConflictException:
-            # The code has ended meanwhile, which the next event says.
-            pass
+            await self._send(calls.code.answer_call(self._sandbox_id, context, number, call, answer))
         except SandboxException as refused:
             # Such as a result that is too long: the code must not wait for another.
             if "error" in answer:
                 raise
+            # If only the response was lost, the call has its result, and this one is not waited for.
             failure = calls.code.to_failure(refused)
-            await self._transport.request(calls.code.answer_call(self._sandbox_id, context, number, call, failure))
+            await self._send(calls.code.answer_call(self._sandbox_id, context, number, call, failure))
 
     def _place(self) -> Tuple[str, int]:
         context = read.text(read.mapping(self._started.get("context"), "`context`"), "id")
@@ -318,7 +326,14 @@ class AsyncRunning:
 
     async def _answer(self, value: Optional[str]) -> None:
         context, number = self._place()
-        await self._transport.request(calls.code.answer(self._sandbox_id, context, number, value))
+        await self._send(calls.code.answer(self._sandbox_id, context, number, value))
+
+    async def _send(self, answer: calls.Call[None]) -> None:
+        try:
+            await self._transport.request(answer)
+        except (ConflictException, NotFoundException):
+            # Nothing waits for it: the code has ended meanwhile, which the next event says.
+            pass
 
     async def _text(self, name: str, text: str) -> None:
         if not text:

@@ -292,6 +292,7 @@ class AsyncCommandHandle:
         self._stream: Optional[AsyncEventStream] = None
         self._breaks = 0
         self._disconnected = False
+        self._receiving = False
         self._reader: Optional[_io.Background[None]] = None
 
     @property
@@ -382,6 +383,9 @@ class AsyncCommandHandle:
             await self._reader.stop()
         else:
             await self._interrupt()
+            # A reader in another thread closes the stream itself.
+            if not self._receiving:
+                await self._close()
 
     def __repr__(self) -> str:
         """Shows the command and its ids."""
@@ -411,6 +415,13 @@ class AsyncCommandHandle:
 
     async def _receive(self) -> Optional[Output]:
         """Returns the next piece of output; None if it has ended or was disconnected. Reconnects after a broken connection."""
+        self._receiving = True
+        try:
+            return await self._next()
+        finally:
+            self._receiving = False
+
+    async def _next(self) -> Optional[Output]:
         while not self._ready:
             if self._end is not None or self._disconnected:
                 await self._close()
@@ -419,6 +430,8 @@ class AsyncCommandHandle:
             try:
                 if self._stream is None:
                     self._stream = await self._transport.events(self._follow())
+                    # It may have been disconnected meanwhile.
+                    continue
                 event = await self._stream.receive()
                 if event is not None:
                     self._take(event)
@@ -426,6 +439,7 @@ class AsyncCommandHandle:
                     continue
             except SandboxException as error:
                 if not is_interruption(error):
+                    await self._close()
                     raise
                 failure = error
             await self._close()

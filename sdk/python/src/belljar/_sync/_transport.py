@@ -169,6 +169,8 @@ class Transport:
                     delay = self.retries.after_break(attempt, safe=call.safe, opened=True)
                 else:
                     delay = self.retries.after_status(attempt, response.status_code, failure.retry_after, safe=call.safe)
+                # Except with 503 the server, or one behind a proxy, may have begun.
+                maybe_done = maybe_done or (response.status_code >= 500 and response.status_code != 503)
             if delay is None or not replayable:
                 raise failure from None
             _io.sleep(delay)

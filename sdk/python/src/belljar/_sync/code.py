@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any, Dict, Iterable, List, Literal, Mapping, Optional, Sequence, Tuple, Union
 
 from .. import _calls as calls
@@ -11,7 +12,14 @@ from .._calls._call import Duration, Size
 from .._calls.code import ContextRef, Function
 from .._output import DEFAULT_KEPT_BYTES, OutputCollector
 from .._sse import ServerEvent
-from ..errors import ConflictException, ConnectionException, InvalidArgumentException, SandboxException, error_from_problem
+from ..errors import (
+    ConflictException,
+    ConnectionException,
+    InvalidArgumentException,
+    NotFoundException,
+    SandboxException,
+    error_from_problem,
+)
 from ..models import CodeContext, CodeStep, Execution, ExecutionError, Logs, Question, Result, SandboxInfo
 from . import _io
 from ._io import EventCallback, InputCallback, OutputCallback
@@ -274,8 +282,9 @@ class Running:
                 if answer is not None and not isinstance(answer, str):
                     raise InvalidArgumentException("on_input must return a string or None", field="on_input")
             except BaseException:
-                # Do not leave the code waiting.
-                self._answer(None)
+                # Do not leave the code waiting. Whether that works or not, the caller gets this error.
+                with contextlib.suppress(SandboxException):
+                    self._answer(None)
                 raise
             self._answer(answer)
 
@@ -293,8 +302,9 @@ class Running:
         except Exception as error:
             answer = calls.code.to_failure(error)
         except BaseException as error:
-            # Do not leave the code waiting.
-            self._answer_call(data, calls.code.to_failure(error))
+            # Do not leave the code waiting. Whether that works or not, the caller gets this error.
+            with contextlib.suppress(SandboxException):
+                self._answer_call(data, calls.code.to_failure(error))
             raise
         self._answer_call(data, answer)
 
@@ -302,16 +312,14 @@ class Running:
         context, number = self._place()
         call = read.integer(data, "call")
         try:
-            self._transport.request(calls.code.answer_call(self._sandbox_id, context, number, call, answer))
-        except ConflictException:
-            # The code has ended meanwhile, which the next event says.
-            pass
+            self._send(calls.code.answer_call(self._sandbox_id, context, number, call, answer))
         except SandboxException as refused:
             # Such as a result that is too long: the code must not wait for another.
             if "error" in answer:
                 raise
+            # If only the response was lost, the call has its result, and this one is not waited for.
             failure = calls.code.to_failure(refused)
-            self._transport.request(calls.code.answer_call(self._sandbox_id, context, number, call, failure))
+            self._send(calls.code.answer_call(self._sandbox_id, context, number, call, failure))
 
     def _place(self) -> Tuple[str, int]:
         context = read.text(read.mapping(self._started.get("context"), "`context`"), "id")
@@ -319,7 +327,14 @@ class Running:
 
     def _answer(self, value: Optional[str]) -> None:
         context, number = self._place()
-        self._transport.request(calls.code.answer(self._sandbox_id, context, number, value))
+        self._send(calls.code.answer(self._sandbox_id, context, number, value))
+
+    def _send(self, answer: calls.Call[None]) -> None:
+        try:
+            self._transport.request(answer)
+        except (ConflictException, NotFoundException):
+            # Nothing waits for it: the code has ended meanwhile, which the next event says.
+            pass
 
     def _text(self, name: str, text: str) -> None:
         if not text:

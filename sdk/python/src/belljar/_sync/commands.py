@@ -293,6 +293,7 @@ class CommandHandle:
         self._stream: Optional[EventStream] = None
         self._breaks = 0
         self._disconnected = False
+        self._receiving = False
         self._reader: Optional[_io.Background[None]] = None
 
     @property
@@ -383,6 +384,9 @@ class CommandHandle:
             self._reader.stop()
         else:
             self._interrupt()
+            # A reader in another thread closes the stream itself.
+            if not self._receiving:
+                self._close()
 
     def __repr__(self) -> str:
         """Shows the command and its ids."""
@@ -412,6 +416,13 @@ class CommandHandle:
 
     def _receive(self) -> Optional[Output]:
         """Returns the next piece of output; None if it has ended or was disconnected. Reconnects after a broken connection."""
+        self._receiving = True
+        try:
+            return self._next()
+        finally:
+            self._receiving = False
+
+    def _next(self) -> Optional[Output]:
         while not self._ready:
             if self._end is not None or self._disconnected:
                 self._close()
@@ -420,6 +431,8 @@ class CommandHandle:
             try:
                 if self._stream is None:
                     self._stream = self._transport.events(self._follow())
+                    # It may have been disconnected meanwhile.
+                    continue
                 event = self._stream.receive()
                 if event is not None:
                     self._take(event)
@@ -427,6 +440,7 @@ class CommandHandle:
                     continue
             except SandboxException as error:
                 if not is_interruption(error):
+                    self._close()
                     raise
                 failure = error
             self._close()
