@@ -227,6 +227,55 @@ inPage("a file of 1 GB is not opened, nor one that has grown, and is downloaded 
   await admin("DELETE", `/v1/sandboxes/${id}`);
 });
 
+inPage("rows of a directory are gone once another one is entered", async (page) => {
+  const { id } = await admin("POST", "/v1/sandboxes", { timeout: "10m" });
+  await exec(admin, id, "mkdir -p src/tests tests && touch src/inner tests/of-the-first");
+  await signIn(page, server.url, server.key);
+  await page.goto(`${server.url}/console#/sandbox/${id}/files`);
+  await page.getByRole("button", { name: "tests/", exact: true }).waitFor();
+  // The answer about the next directory is held back, and then refused.
+  let answer;
+  const held = new Promise((resolve) => (answer = resolve));
+  await page.route(/files\?path=[^&]*src&/, async (route) => {
+    await held;
+    await route.abort();
+  });
+  await page.getByRole("button", { name: "src/", exact: true }).click();
+  await page.getByText("/home/user/src", { exact: true }).waitFor();
+  assert.equal(await page.getByRole("button", { name: "Remove" }).count(), 0);
+  answer();
+  await page.locator(".banner").waitFor();
+  assert.equal(await page.getByRole("button", { name: "Remove" }).count(), 0);
+  await page.unroute(/files\?path=[^&]*src&/);
+  // The page comes back by itself, with what is there.
+  await page.getByRole("button", { name: "inner", exact: true }).waitFor();
+  await page.getByRole("row", { name: /tests/ }).getByRole("button", { name: "Remove" }).click();
+  await page.getByRole("dialog").getByRole("button", { name: "Remove" }).click();
+  await page.getByRole("button", { name: "tests/", exact: true }).waitFor({ state: "hidden" });
+  assert.equal((await exec(admin, id, "ls . src")).stdout.data, ".:\nsrc\ntests\n\nsrc:\ninner\n");
+  await admin("DELETE", `/v1/sandboxes/${id}`);
+});
+
+inPage("a cell is interrupted and answered where it runs, whichever sandbox is chosen since", async (page) => {
+  const [first, second] = await Promise.all(["first", "second"].map((name) => admin("POST", "/v1/sandboxes", { timeout: "10m", name })));
+  await signIn(page, server.url, server.key);
+  await visit(page, "Run");
+  const choose = (one) => page.locator(".settings select").first().selectOption(one.id);
+  await choose(first);
+  await page.locator(".cell select").first().selectOption("bash");
+  await type(page, ["echo begun; sleep 600"]);
+  await page.keyboard.press("Shift+Enter");
+  await page.locator(".output").getByText("begun").waitFor();
+  await choose(second);
+  await page.getByRole("button", { name: "Interrupt" }).click();
+  await page.getByRole("button", { name: "Run", exact: true }).waitFor();
+  // Its context is in the other sandbox.
+  assert.equal(await page.getByRole("button", { name: "Restart" }).count(), 0);
+  await choose(first);
+  await page.getByRole("button", { name: "Restart" }).waitFor();
+  for (const { id } of [first, second]) await admin("DELETE", `/v1/sandboxes/${id}`);
+});
+
 inPage("an upload for which there is no room says so", async (page) => {
   const { id } = await admin("POST", "/v1/sandboxes", { timeout: "10m", limits: { disk: "16m" } });
   await signIn(page, server.url, server.key);

@@ -32,6 +32,9 @@ export class Cell {
   rebuilt = $state<string | null>(null);
   prompt = $state<{ text: string; password: boolean } | null>(null);
   execution = 0;
+  /** The sandbox in which it runs or has run, and the context there once it has started. */
+  sandbox = $state("");
+  started = $state("");
 
   constructor(code = "", language = "python") {
     this.code = code;
@@ -40,6 +43,7 @@ export class Cell {
 
   clear() {
     this.parts = [];
+    this.sandbox = this.started = "";
     this.error = this.end = this.refused = this.rebuilt = this.waiting = this.prompt = this.count = null;
   }
 
@@ -47,6 +51,7 @@ export class Cell {
   async run(sandbox: string, timeout: string) {
     this.clear();
     this.running = true;
+    this.sandbox = sandbox;
     // An approval covers no later input.
     const waits = (session.me?.approval ?? "never") !== "never";
     const json: Schemas["CodeRequest"] = { code: this.code, allow_input: !waits, on_disconnect: "kill" };
@@ -104,16 +109,16 @@ export class Cell {
     }
   }
 
-  started = "";
-
-  async answer(sandbox: string, value: string) {
+  async answer(value: string) {
     this.prompt = null;
     const json = { execution: this.execution, value };
-    await post(path`/v1/sandboxes/${sandbox}/contexts/${this.started}/answer`, json);
+    await post(path`/v1/sandboxes/${this.sandbox}/contexts/${this.started}/answer`, json);
   }
 
-  interrupt = (sandbox: string) =>
-    call(path`/v1/sandboxes/${sandbox}/contexts/${this.started || this.language}/interrupt`, { method: "POST" });
+  interrupt = () =>
+    call(path`/v1/sandboxes/${this.sandbox}/contexts/${this.started || this.language}/interrupt`, { method: "POST" });
+
+  restart = () => call(path`/v1/sandboxes/${this.sandbox}/contexts/${this.started}/restart`, { method: "POST" });
 }
 
 function textOf(piece: Piece): string {

@@ -33,6 +33,7 @@ export function stop() {
 
 async function read(signal: AbortSignal, missed: () => void) {
   let last = "";
+  let isFirst = true;
   let pause = 500;
   while (!signal.aborted) {
     try {
@@ -40,6 +41,9 @@ async function read(signal: AbortSignal, missed: () => void) {
       const opened = () => {
         live.connected = true;
         pause = 500;
+        // Without the id of an event, the stream does not go on where it broke off.
+        if (!isFirst && !last) missed();
+        isFirst = false;
       };
       for await (const { event, id, data } of events("/v1/events", { headers, signal }, opened)) {
         if (id) last = id;

@@ -1,3 +1,0 @@
-import{f as X,ao as u,K as q,G as c,i as b,j as i,k as B,v as m,g as l,t as p,at as h,O as C,o as D,y as n,w as x,m as E,l as F,au as H,n as J,z as L}from"./index-B24mc125.js";var N=x('<span class="left-out"> </span> ',1),P=x('<pre tabindex="0"> <!></pre>');function R(g,a){X(a,!0);let O=u(a,"bad",3,!1),w=u(a,"whole",3,!1);const y=4e4,e=F(()=>H(a.text,w()?1/0:y));var o=q(),k=c(o);{var j=r=>{var s=P();let f;var v=E(s),z=m(v);{var A=t=>{var _=N(),d=c(_),G=L(d),I=m(d,1,!0);p((K,M)=>{n(G,`
-${K??""}
-`),n(I,M)},[()=>J.leftOut(l(e).left),()=>h(l(e).tail)]),i(t,_)};b(z,t=>{l(e).left&&t(A)})}p(t=>{f=C(s,1,"output",null,f,{bad:O()}),D(s,"aria-label",a.label),n(v,t)},[()=>h(l(e).head)]),i(r,s)};b(k,r=>{a.text&&r(j)})}i(g,o),B()}export{R as O};
