@@ -23,7 +23,7 @@ use tokio_util::io::InspectReader;
 
 pub use self::base::is_unpacked;
 pub use self::check::check_input;
-use self::key::{next_key, step_text};
+use self::key::{next_key, step_text, uses_mirror};
 use crate::bundle::BundleHeader;
 use crate::definition::{CopyStep, Definition, Step, StepKind};
 use crate::error::BuildError;
@@ -37,6 +37,8 @@ const IMAGE_NAME: &str = "image";
 const HOME: &str = "/home/user";
 /// Directory on the machine's own tree in which trees are assembled.
 const WORK: &str = "/opt/template";
+/// Where the programs of scripts are looked for that unpack and pack foreign trees.
+const WORKSHOP_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /// Time between reports of packed bytes.
 const PACK_INTERVAL: Duration = Duration::from_millis(500);
 /// Paths that are excluded from the layers of a separate tree.
@@ -198,7 +200,7 @@ impl Builder<'_> {
         step: &Step,
     ) -> Result<(), BuildError> {
         let (kind, number, total) = (&step.kind, step.number, definition.steps.len());
-        state.key = next_key(&state.key, &step_text(step, input)?);
+        state.key = next_key(&state.key, &format!("{} {}", self.owner, step_text(step, input)?));
         let begin =
             |cached| BuildEvent::Step { number, total, kind: kind.name(), summary: kind.summary(), cached };
         match kind {
@@ -230,8 +232,7 @@ impl Builder<'_> {
         }
         state.is_new = true;
         (self.tell)(begin(false));
-        let networked = step.has_network().then_some(step);
-        let sandbox = self.open_step_sandbox(definition, input, state, networked).await?;
+        let sandbox = self.open_step_sandbox(definition, input, state, Some(step)).await?;
         let result = match self.run_step(&sandbox, state, input, step, total).await {
             Ok(()) => self.pack_layer(&sandbox, state, definition, kind, number).await,
             Err(error) => Err(error),
@@ -257,20 +258,23 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// Opens the sandbox in which a step runs; `networked` is the step if it has a network.
+    /// Opens the sandbox in which a step runs, or the packages of a base are configured.
     async fn open_step_sandbox(
         &mut self,
         definition: &Definition,
         input: &BuildInput,
         state: &State,
-        networked: Option<&Step>,
+        step: Option<&Step>,
     ) -> Result<BuildSandbox, BuildError> {
+        let networked = step.filter(|step| step.has_network());
+        // Others have nothing of it in their keys.
+        let mirror = input.mirror.as_deref().filter(|_| step.is_some_and(uses_mirror));
         let params = BuildSandboxParams {
             base: state.base,
             below: &state.layers,
             owner: self.owner,
             grade: self.grade,
-            shown: show_dir(MIRROR_NAME, input.mirror.as_deref()),
+            shown: show_dir(MIRROR_NAME, mirror, false),
             limits: &definition.build,
             network: networked.map_or_else(|| Ok(NetworkPolicy::default()), no_egress_policy)?,
         };
@@ -449,7 +453,9 @@ impl Builder<'_> {
     ) -> Result<(), BuildError> {
         let tell = &mut self.tell;
         let mut log = |line: &str| tell(BuildEvent::Log { number, line: line.to_owned() });
-        let result = workshop.run(Job { script: line, env: Vec::new(), cwd: "/" }, &mut log).await?;
+        // What is unpacked may lie in any directory in which user code can install programs.
+        let env = vec![("PATH".to_owned(), WORKSHOP_PATH.to_owned())];
+        let result = workshop.run(Job { script: line, env, cwd: "/" }, &mut log).await?;
         if result.is_success() {
             return Ok(());
         }
@@ -556,8 +562,9 @@ fn step_error(
     BuildError::Step { number, total, kind, command, how, code, last_lines }
 }
 
-fn show_dir(name: &str, source: Option<&Path>) -> Vec<ShownDir> {
-    source.map(|source| ShownDir { source: source.to_owned(), name: name.to_owned() }).into_iter().collect()
+fn show_dir(name: &str, source: Option<&Path>, own: bool) -> Vec<ShownDir> {
+    let show = |source: &Path| ShownDir { source: source.to_owned(), name: name.to_owned(), own };
+    source.map(show).into_iter().collect()
 }
 
 /// Writes the files of a `copy` step into the sandbox.

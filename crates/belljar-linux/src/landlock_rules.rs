@@ -74,6 +74,10 @@ impl LandlockRules {
             [(&self.read, AccessFs::from_read(abi)), (&self.write, AccessFs::from_all(abi))]
         {
             for path in trees {
+                // What a link leads to has its own rule, or none: the tree may be anybody's.
+                if access == AccessFs::from_all(abi) && path.is_symlink() {
+                    continue;
+                }
                 if let Ok(fd) = PathFd::new(path) {
                     let access = if path.is_dir() { access } else { access & AccessFs::from_file(abi) };
                     ruleset = ruleset.add_rule(PathBeneath::new(fd, access))?;

@@ -273,14 +273,17 @@ impl Planner<'_> {
         let disk = self.spec.disk.as_deref().filter(|_| self.is_machine()).zip(outside);
         let disk = disk.map(|(image, outside)| volumes::disk(image, outside, ids)).transpose()?;
         let mut tree = template_tree(self.spec, template, layers, disk, self.without);
+        let refused = |error: belljar_model::ModelError| EngineError::Layer {
+            layer: "directories of the machine shown to a build".into(),
+            reason: error.to_string(),
+            fix: "name another directory".to_owned(),
+        };
         for dir in template.build.iter().flat_map(|build| &build.shown) {
-            // The operator has named the directory; paths that no sandbox may see stay forbidden.
+            // An administrator has named the directory; what the operator lets no sandbox see stays forbidden.
             let mut policy = MountPolicy::new(&[]);
-            let refused = |error: belljar_model::ModelError| EngineError::Layer {
-                layer: "directories of the machine shown to a build".into(),
-                reason: error.to_string(),
-                fix: "name another directory".to_owned(),
-            };
+            for path in self.config.mount_policy.forbidden().iter().filter(|_| !dir.own) {
+                policy.forbid(path.clone()).map_err(refused)?;
+            }
             // Other paths have been checked with the specification.
             let root = |_| MountRefusal::Root { source_path: dir.source.clone() };
             policy.allow_read(dir.source.clone()).map_err(root)?;

@@ -166,6 +166,9 @@ pub struct ShownDir {
     pub source: PathBuf,
     /// Name in the home directory: letters, digits, hyphens, dots.
     pub name: String,
+    /// Whether the server has made it, below its own home, and nobody has named it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub own: bool,
 }
 
 impl TemplateTree {
@@ -247,7 +250,7 @@ mod tests {
             layers: vec![TreeLayer { path: "/a/b".into(), digest: "0".repeat(64) }],
             owner: "t".to_owned(),
             build: Some(TreeBuild {
-                shown: vec![ShownDir { source: "/m".into(), name: "mirror".to_owned() }],
+                shown: vec![ShownDir { source: "/m".into(), name: "mirror".to_owned(), own: false }],
             }),
             warm: Vec::new(),
             start: TemplateStart::default(),

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use belljar_model::TreeBase;
 use bytes::Bytes;
+use sha2::{Digest as _, Sha256};
 
 use super::key::{GENERATION, host_digest, mirror_digest, next_key};
 use super::{BuildEvent, BuildInput, Builder, HOME, IMAGE_NAME, MIRROR_NAME, State, WORK, show_dir};
@@ -54,13 +55,16 @@ impl Builder<'_> {
             (Base::Debian { suite }, _) => {
                 let mirror = input.mirror.as_deref();
                 let scripts = format!("{} {} {}", steps::DEBIAN, steps::CONFIGURE, steps::FINISH);
-                let text = format!("debian {suite} {scripts} {}", mirror_digest(mirror, "apt")?);
+                // Files of one name and size in two mirrors need not be the same.
+                let mirror_key = mirror_digest(mirror, "apt")?;
+                let text = format!("debian {suite} {scripts} {} {mirror_key}", self.owner);
                 state.key = next_key(GENERATION, &text);
                 let summary = format!("debian {suite}");
                 if self.find_cached_base(&mut state, input, total, summary).await {
                     return Ok(state);
                 }
-                let workshop = self.open_workshop(&definition.build, show_dir(MIRROR_NAME, mirror)).await?;
+                let workshop =
+                    self.open_workshop(&definition.build, show_dir(MIRROR_NAME, mirror, false)).await?;
                 let result = self.extract_debian(&workshop, suite, total).await;
                 let closed = workshop.close().await;
                 state.layers = vec![result?];
@@ -75,8 +79,10 @@ impl Builder<'_> {
                     // Its layout has this image alone.
                     _ => None,
                 };
+                // A layout in a directory is the caller's; others the server has pulled or received.
+                let is_own = !matches!(definition.base, Base::Oci { .. });
                 let workshop = self
-                    .open_workshop(&definition.build, show_dir(IMAGE_NAME, input.image.as_deref()))
+                    .open_workshop(&definition.build, show_dir(IMAGE_NAME, input.image.as_deref(), is_own))
                     .await?;
                 let result = self.unpack_image(&workshop, reference, input, &mut state, total).await;
                 match result {
@@ -163,14 +169,13 @@ impl Builder<'_> {
         let text = read_document(workshop, "index.json").await?;
         let mut chosen = oci::choose(&text, reference)?;
         if let oci::Chosen::Index(index) = &chosen {
-            let text = read_document(workshop, &format!("blobs/sha256/{}", index.hex()?)).await?;
+            let text = read_blob(workshop, index.hex()?).await?;
             chosen = oci::choose(&text, None)?;
         }
         let (oci::Chosen::Manifest(found) | oci::Chosen::Index(found)) = chosen;
-        let text = read_document(workshop, &format!("blobs/sha256/{}", found.hex()?)).await?;
+        let text = read_blob(workshop, found.hex()?).await?;
         let (config, layers) = oci::parse_manifest(&text)?;
-        let config =
-            oci::parse_config(&read_document(workshop, &format!("blobs/sha256/{}", config.hex()?)).await?)?;
+        let config = oci::parse_config(&read_blob(workshop, config.hex()?).await?)?;
         state.image = Some(config.describe(&found.digest, &layers));
         for line in config.env.unwrap_or_default() {
             let variable: belljar_model::EnvVar = line
@@ -210,6 +215,16 @@ fn image_key(digest: &str) -> String {
 /// Reports whether the layer of an image is there, so that only its manifest and its configuration are needed.
 pub async fn is_unpacked(layers: &Layers, digest: &str) -> bool {
     layers.find_cached(&image_key(digest)).await.is_some()
+}
+
+/// Reads a document that is named by its digest, which is what the tree is cached under.
+async fn read_blob(workshop: &BuildSandbox, hex: &str) -> Result<Bytes, BuildError> {
+    let name = format!("blobs/sha256/{hex}");
+    let content = read_document(workshop, &name).await?;
+    match hex::encode(Sha256::digest(&content)) == hex {
+        true => Ok(content),
+        false => Err(BuildError::input("image", format!("{name} is not what its digest says"))),
+    }
 }
 
 async fn read_document(workshop: &BuildSandbox, name: &str) -> Result<Bytes, BuildError> {

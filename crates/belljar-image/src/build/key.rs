@@ -35,7 +35,12 @@ pub(super) fn mirror_folder(kind: &StepKind) -> Option<(&'static str, &'static s
     }
 }
 
-/// Returns everything that determines the result of a step. A network contributes its policy, so that a result from a wider
+/// Reports whether a step installs from the mirror.
+pub(super) fn uses_mirror(step: &Step) -> bool {
+    mirror_folder(&step.kind).is_some() && !step.has_network()
+}
+
+/// Returns everything that determines the result of a step, except whose it is. A network contributes its policy, so that a result from a wider
 /// policy is not reused with a narrower one. The content of registries is unknown beforehand; `fresh` fetches it again.
 pub(super) fn step_text(step: &Step, input: &BuildInput) -> Result<String, BuildError> {
     let kind = &step.kind;

@@ -18,7 +18,7 @@ grep -q '^[^:]*:[^:]*:0:' "$R/etc/passwd" || echo 'root:x:0:0:root:/root:/bin/sh
 grep -q '^[^:]*:[^:]*:0:' "$R/etc/group" || echo 'root:x:0:' >>"$R/etc/group"
 grep -q '^[^:]*:[^:]*:1000:' "$R/etc/passwd" || echo 'user:x:1000:1000:user:/home/user:/bin/sh' >>"$R/etc/passwd"
 grep -q '^[^:]*:[^:]*:1000:' "$R/etc/group" || echo 'user:x:1000:' >>"$R/etc/group"
-if [ ! -L "$R/var/tmp" ]; then
+if [ ! -L "$R/var/tmp" ] || ! [ "$R/var/tmp" -ef "$R/tmp" ]; then
   rm -rf "$R/var/tmp"
   ln -s /tmp "$R/var/tmp"
 fi

@@ -20,6 +20,36 @@ find "$W" -depth -name '.wh.*' -exec sh -c '
     esac
   done' sh {} +
 rm -rf "$W"
+# The tree is no root here, so a link that an earlier layer has left may lead out of it: nothing is written through such a one.
+find "$T" -type l -xtype d -printf '%P\0' | tr '\n\0' '\001\n' >/opt/template/links
+if [ -s /opt/template/links ]; then
+  # Names that tar writes with escapes cannot be compared.
+  if grep -q '[^A-Za-z0-9._/+@:,=~%-]' /opt/template/links; then unusual=1; else unusual=0; fi
+  tar -t $4 -f "$2" --quoting-style=c | awk -v unusual=$unusual '
+    FILENAME != "-" { links[$0]; next }
+    {
+      gsub(/^"|"$/, "")
+      count = split($0, parts, /\/+/)
+      if (parts[count] == "") count--
+      way = ""
+      is_behind = 0
+      for (at = 1; at < count; at++) {
+        if (parts[at] == "" || parts[at] == ".") continue
+        way = way (way == "" ? "" : "/") parts[at]
+        if (way in links) is_behind = 1
+      }
+      if (is_behind) print way
+      else if (unusual && way ~ /[^A-Za-z0-9._\/+@:,=~%-]/) print ".."
+    }' /opt/template/links - | sort -u | while IFS= read -r way; do
+    case $(realpath -m -- "$T/$way") in
+    "$T" | "$T"/*) ;;
+    *)
+      echo "a file of the layer is behind a link of an earlier one that leads out of the tree: $way" >&2
+      exit 96
+      ;;
+    esac
+  done
+fi
 # Devices cannot be made here, and would be of no use.
 if ! tar -x $4 -f "$2" -C "$T" -p --no-same-owner --exclude='.wh.*' 2>/tmp/layer.log; then
   if grep -v -e 'Cannot mknod' -e 'Exiting with failure status due to previous errors' /tmp/layer.log >&2; then

@@ -1,6 +1,7 @@
 //! Hostile steps, which must stay confined to their sandbox.
 
 use belljar_image::{BuildError, BuildEvent, BuildInput};
+use belljar_local::{LocalConfig, LocalEngine, LocalKind};
 
 use crate::fixture::{Case, Fixture};
 
@@ -58,23 +59,33 @@ async fn background_process(fixture: Fixture) {
     fixture.wait_for_no_loops().await;
 }
 
-async fn mirror(fixture: Fixture) {
+async fn mirror(mut fixture: Fixture) {
+    let check = |error: BuildError, expected: &str| {
+        let BuildError::Input { field, reason } = &error else { panic!("{error:?}") };
+        assert_eq!(field, expected, "{reason}");
+        let is_refused = reason.contains("forbidden") || reason.contains("is the root of the host");
+        assert!(is_refused, "{reason}");
+    };
     for dir in ["/etc/ssh", "/proc", "/root/.ssh", "/"] {
         if !std::path::Path::new(dir).exists() {
             continue;
         }
-        let mirror = BuildInput { mirror: Some(dir.into()), ..BuildInput::default() };
-        let image = BuildInput { image: Some(dir.into()), ..BuildInput::default() };
-        for (name, base, input) in [
-            ("mirror", "base = \"host\"\n[[step]]\nrun = \"true\"", mirror),
-            ("image", "base = \"oci\"\nimage = \"layout\"", image),
-        ] {
-            let (built, _) = fixture.build(&format!("name = \"a\"\n{base}"), &input).await;
-            let error = built.unwrap_err();
-            let BuildError::Input { field, reason } = &error else { panic!("{dir}: {error:?}") };
-            assert_eq!(field, name, "{dir}: {reason}");
-            let is_refused = reason.contains("forbidden") || reason.contains("is the root of the host");
-            assert!(is_refused, "{dir}: {reason}");
-        }
+        let input = BuildInput { image: Some(dir.into()), ..BuildInput::default() };
+        let (built, _) = fixture.build("name = \"a\"\nbase = \"oci\"\nimage = \"layout\"", &input).await;
+        check(built.unwrap_err(), "image");
+    }
+    // What the operator lets no sandbox see, no build sees.
+    let secrets = fixture.path().join("secrets");
+    for dir in [fixture.path(), &secrets, &secrets.join("inner")] {
+        std::fs::create_dir_all(dir.join("pip")).unwrap();
+    }
+    let mut config = LocalConfig::new(LocalKind::Local);
+    config.mount_policy.forbid(secrets.clone()).unwrap();
+    fixture.engine = LocalEngine::new(config);
+    for dir in [secrets.clone(), secrets.join("inner"), fixture.path().to_owned()] {
+        let input = BuildInput { mirror: Some(dir), ..BuildInput::default() };
+        let (built, _) =
+            fixture.build("name = \"a\"\nbase = \"host\"\n[[step]]\npip = [\"x\"]", &input).await;
+        check(built.unwrap_err(), "mirror");
     }
 }

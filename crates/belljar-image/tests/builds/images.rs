@@ -20,6 +20,8 @@ pub(crate) fn cases() -> Vec<(&'static str, Case)> {
         ("debian_is_built_from_a_mirror", |fixture| Box::pin(debian(fixture))),
         ("steps_that_break_their_tree_fail_by_name", |fixture| Box::pin(broken(fixture))),
         ("layer_with_a_wrong_digest_is_refused", |fixture| Box::pin(changed(fixture))),
+        ("document_with_a_wrong_digest_is_refused", |fixture| Box::pin(replaced(fixture))),
+        ("nothing_is_written_through_a_link_out_of_the_tree", |fixture| Box::pin(leading_out(fixture))),
         ("links_devices_and_set_uid_files_of_an_image_are_harmless", |fixture| Box::pin(hostile(fixture))),
     ]
 }
@@ -264,6 +266,55 @@ async fn changed(fixture: Fixture) {
     let (built, _) = fixture.build(OCI, &input(root)).await;
     let error = built.unwrap_err().to_string();
     assert!(error.contains("unpacking the layer sha256:"), "{error}");
+    fixture.wait_for_no_loops().await;
+}
+
+/// The tree is cached under the digest of the manifest, for whoever uses that image.
+async fn replaced(fixture: Fixture) {
+    let root = layout(fixture.path(), &[base_layer(&[])]);
+    for blob in std::fs::read_dir(root.join("blobs/sha256")).unwrap().map(Result::unwrap) {
+        let content = std::fs::read(blob.path()).unwrap();
+        if !content.starts_with(b"{") {
+            continue;
+        }
+        std::fs::write(blob.path(), [content.as_slice(), b" "].concat()).unwrap();
+        let (built, _) = fixture.build(OCI, &input(root.clone())).await;
+        let error = built.unwrap_err().to_string();
+        let name = blob.file_name().into_string().unwrap();
+        assert!(error.contains(&format!("{name} is not what its digest says")), "{error}");
+        std::fs::write(blob.path(), content).unwrap();
+    }
+    fixture.build_ok(OCI, &input(root)).await;
+    fixture.wait_for_no_loops().await;
+}
+
+/// Programs in the directories of the sandbox that unpacks an image would take part in packing it.
+async fn leading_out(fixture: Fixture) {
+    use EntryType::{Directory, Regular, Symlink};
+    let lower = base_layer(&[
+        ("work/", Directory, 0o755, b""),
+        ("inside", Symlink, 0o777, b"work"),
+        ("here", Symlink, 0o777, b"."),
+        ("out", Symlink, 0o777, b"/home/user"),
+        ("work/up", Symlink, 0o777, b"../../../../home/user"),
+    ]);
+    let program: &[u8] = b"#!/bin/sh\nprintf hsqs-planted >\"$2\"\n";
+    for path in ["out/.local/bin/mksquashfs", "here/out/x", "./inside/up/x", "here/here/work/up/a/b"] {
+        let upper = layer(&[(path, Regular, 0o755, program)]);
+        let root = layout(fixture.path(), &[lower.clone(), upper]);
+        let (built, events) = fixture.build(OCI, &input(root)).await;
+        assert!(built.is_err(), "{path}");
+        let is_said = |event: &BuildEvent| matches!(event, BuildEvent::Log { line, .. } if line.contains("leads out of the tree"));
+        assert!(events.iter().any(is_said), "{path}: {events:?}");
+    }
+    // The name cannot be compared.
+    let odd = base_layer(&[("work/", Directory, 0o755, b""), ("o\nd", Symlink, 0o777, b".")]);
+    let upper = layer(&[("o\nd/file", Regular, 0o644, b"odd")]);
+    let (built, _) = fixture.build(OCI, &input(layout(fixture.path(), &[odd, upper]))).await;
+    assert!(built.is_err());
+    let upper = layer(&[("inside/file", Regular, 0o644, b"through")]);
+    let built = fixture.build_ok(OCI, &input(layout(fixture.path(), &[lower, upper]))).await;
+    assert_eq!(fixture.sh(&built, "cat /work/file").await.text, "through");
     fixture.wait_for_no_loops().await;
 }
 
