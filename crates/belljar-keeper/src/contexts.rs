@@ -2,18 +2,20 @@
 
 use std::collections::BTreeMap;
 
-use belljar_engine::{ErrorCode, v1};
+use belljar_engine::{ErrorCode, GuestError, v1};
 use bytes::Bytes;
+use futures::future::BoxFuture;
 
 use crate::action::{
-    CODE_ANSWER, CONTEXT_CREATE, CONTEXT_INTERRUPT, CONTEXT_LIST, CONTEXT_REMOVE, CONTEXT_RESTART,
+    Action, CODE_ANSWER, CONTEXT_CREATE, CONTEXT_INTERRUPT, CONTEXT_LIST, CONTEXT_REMOVE, CONTEXT_RESTART,
 };
 use crate::caller::Caller;
 use crate::code::explain_context_error;
 use crate::code_request::{check_name, environment};
 #[cfg(doc)]
 use crate::error::KeeperError;
-use crate::keeper::{Keeper, Result};
+use crate::keeper::{Entered, Keeper, Result};
+use crate::steps::run_detached;
 
 /// A request for a new context.
 #[derive(Debug, Clone, Default)]
@@ -45,21 +47,26 @@ impl Keeper {
             env: environment(&entered, &new.env)?,
             ..Default::default()
         };
-        let language = request.language.clone();
-        let cold_reason = self.ensure_warm(&entered, Some(&language), false).await;
-        let made = match entered.guest().create_context(request).await {
-            Ok(mut made) => {
-                if made.start_note.is_empty() && made.start == v1::KernelStart::KERNEL_START_PLAIN {
-                    made.start_note = cold_reason.unwrap_or_default();
+        let (keeper, caller) = (self.clone(), caller.clone());
+        run_detached(&self.inner.tasks, async move {
+            let language = request.language.clone();
+            let cold_reason = keeper.ensure_warm(&entered, Some(&language), false).await;
+            let made = match entered.guest().create_context(request).await {
+                Ok(mut made) => {
+                    if made.start_note.is_empty() && made.start == v1::KernelStart::KERNEL_START_PLAIN {
+                        made.start_note = cold_reason.unwrap_or_default();
+                    }
+                    Ok(made)
                 }
-                Ok(made)
-            }
-            Err(error) => Err(explain_context_error(&entered, error, None).await),
-        };
-        let mut details = vec![("language", made.as_ref().map_or(language, |made| made.language.clone()))];
-        details.extend(made.as_ref().ok().map(|made| ("context", made.id.clone())));
-        self.audit(caller, CONTEXT_CREATE, Some(entered.id()), &made, details).await?;
-        made
+                Err(error) => Err(explain_context_error(&entered, error, None).await),
+            };
+            let language = made.as_ref().map_or(language, |made| made.language.clone());
+            let mut details = vec![("language", language)];
+            details.extend(made.as_ref().ok().map(|made| ("context", made.id.clone())));
+            keeper.audit(&caller, CONTEXT_CREATE, Some(entered.id()), &made, details).await?;
+            made
+        })
+        .await
     }
 
     /// Lists the contexts, the oldest first.
@@ -79,13 +86,10 @@ impl Keeper {
     /// # Errors
     /// As [`Keeper::create_context`]; fails if the context does not exist.
     pub async fn restart_context(&self, caller: &Caller, id: &str, context: &str) -> Result<v1::ContextInfo> {
-        let entered = self.enter_for(caller, id, CONTEXT_RESTART).await?;
-        let done = match entered.guest().restart_context(context).await {
-            Ok(info) => Ok(info),
-            Err(error) => Err(explain_context_error(&entered, error, Some(context)).await),
-        };
-        self.audit(caller, CONTEXT_RESTART, Some(entered.id()), &done, context_details(context)).await?;
-        done
+        self.act_on_context(caller, id, context, CONTEXT_RESTART, |entered, context| {
+            Box::pin(async move { entered.guest().restart_context(context).await })
+        })
+        .await
     }
 
     /// Interrupts the execution in a context. Reports whether one was running.
@@ -93,13 +97,10 @@ impl Keeper {
     /// # Errors
     /// As [`Keeper::enter`]; fails if the context does not exist.
     pub async fn interrupt_context(&self, caller: &Caller, id: &str, context: &str) -> Result<bool> {
-        let entered = self.enter_for(caller, id, CONTEXT_INTERRUPT).await?;
-        let done = match entered.guest().interrupt_context(context).await {
-            Ok(interrupted) => Ok(interrupted),
-            Err(error) => Err(explain_context_error(&entered, error, Some(context)).await),
-        };
-        self.audit(caller, CONTEXT_INTERRUPT, Some(entered.id()), &done, context_details(context)).await?;
-        done
+        self.act_on_context(caller, id, context, CONTEXT_INTERRUPT, |entered, context| {
+            Box::pin(async move { entered.guest().interrupt_context(context).await })
+        })
+        .await
     }
 
     /// Removes a context, and kills everything started in it.
@@ -107,16 +108,36 @@ impl Keeper {
     /// # Errors
     /// As [`Keeper::enter`]; fails if the context does not exist.
     pub async fn remove_context(&self, caller: &Caller, id: &str, context: &str) -> Result<()> {
-        let entered = self.enter_for(caller, id, CONTEXT_REMOVE).await?;
-        let done = match entered.guest().remove_context(context).await {
-            Ok(()) => {
+        self.act_on_context(caller, id, context, CONTEXT_REMOVE, |entered, context| {
+            Box::pin(async move {
+                entered.guest().remove_context(context).await?;
                 entered.entry.set_lost(context, None);
                 Ok(())
-            }
-            Err(error) => Err(explain_context_error(&entered, error, Some(context)).await),
-        };
-        self.audit(caller, CONTEXT_REMOVE, Some(entered.id()), &done, context_details(context)).await?;
-        done
+            })
+        })
+        .await
+    }
+
+    /// Acts on a context, and records that, even if the caller disconnects: the guest does not stop for that.
+    async fn act_on_context<T: Send + 'static>(
+        &self,
+        caller: &Caller,
+        id: &str,
+        context: &str,
+        action: Action,
+        act: for<'a> fn(&'a Entered, &'a str) -> BoxFuture<'a, std::result::Result<T, GuestError>>,
+    ) -> Result<T> {
+        let entered = self.enter_for(caller, id, action).await?;
+        let (keeper, caller, context) = self.clone_for_task(caller, context);
+        run_detached(&self.inner.tasks, async move {
+            let done = match act(&entered, &context).await {
+                Ok(done) => Ok(done),
+                Err(error) => Err(explain_context_error(&entered, error, Some(&context)).await),
+            };
+            keeper.audit(&caller, action, Some(entered.id()), &done, context_details(&context)).await?;
+            done
+        })
+        .await
     }
 
     /// Answers a request for input of running code, or a call of a function.

@@ -361,6 +361,7 @@ impl Keeper {
         let volumes = self.hold_volumes(caller, &plan.spec).await?;
         let share = self.inner.ledger.reserve(caller, &plan.spec)?;
         self.admit_start(caller).await?;
+        self.check_key_still(caller).await?;
         let entry = match self.take_pooled(caller, &plan, begin).await? {
             Some(entry) => entry,
             None => self.launch(caller, &plan, begin).await?,

@@ -11,6 +11,7 @@ use belljar_model::{SandboxId, SandboxSpec};
 use crate::entry::Entry;
 use crate::error::KeeperError;
 use crate::keeper::{Keeper, Result};
+use crate::steps::run_detached;
 use crate::templates::Origin;
 use crate::volumes::{copy_disk, disk_path, make_disk};
 
@@ -39,12 +40,17 @@ impl Keeper {
     pub(crate) async fn copy_disk(&self, entry: &Arc<Entry>, to: File, path: &Path) -> Result<(u64, String)> {
         let engine = Arc::clone(self.engine(entry.live().spec.engine)?);
         let (disk, path) = (disk_path(&self.disks(), &entry.id), path.to_owned());
-        let step = entry.step.lock().await;
-        self.freeze_in(entry, None, &step).await?;
-        let copying = move || copy_disk(engine.open_disk(&disk)?, &to, &path);
-        let copied = tokio::task::spawn_blocking(copying).await;
-        self.thaw_in(entry, None, &step).await?;
-        drop(step);
+        let (keeper, entry) = (self.clone(), Arc::clone(entry));
+        // A caller that disconnects must not leave it paused.
+        let copied = run_detached(&self.inner.tasks, async move {
+            let step = entry.step.lock().await;
+            keeper.freeze_in(&entry, None, &step).await?;
+            let copying = move || copy_disk(engine.open_disk(&disk)?, &to, &path);
+            let copied = tokio::task::spawn_blocking(copying).await;
+            keeper.thaw_in(&entry, None, &step).await?;
+            Ok::<_, KeeperError>(copied)
+        })
+        .await?;
         copied.unwrap_or_else(|error| {
             Err(KeeperError::File { action: "copy", path: PathBuf::new(), source: error.into() })
         })

@@ -178,8 +178,13 @@ impl Keeper {
         };
         let audit = self.audit(caller, action::EXEC, Some(entered.id()), &outcome, details);
         let (recorded, after) = futures::join!(audit, counting);
-        recorded?;
-        finished?;
+        if let Err(error) = recorded.and(finished) {
+            // What has run must not run again.
+            return Err(match claim.filter(|_| outcome.is_ok()) {
+                Some(claim) => claim.spoil(error).await,
+                None => error,
+            });
+        }
         let (done, claim) = match (outcome, claim) {
             (Err(error), Some(claim)) => return Err(claim.fail(error).await),
             (outcome, claim) => (outcome?, claim),

@@ -159,9 +159,14 @@ impl Claim {
     /// Ends the claim of a request that failed with `error`, and returns that. If it may have taken effect, the request cannot
     /// be sent again.
     pub(crate) async fn fail(self, error: KeeperError) -> KeeperError {
-        if !matches!(error, KeeperError::Guest { source: GuestError::Gone(_), .. }) {
-            return error;
+        match error {
+            KeeperError::Guest { source: GuestError::Gone(_), .. } => self.spoil(error).await,
+            _ => error,
         }
+    }
+
+    /// Ends the claim of a request that has taken effect and whose answer is lost for `error`, and returns that: it cannot be sent again.
+    pub(crate) async fn spoil(self, error: KeeperError) -> KeeperError {
         self.finish(INTERRUPTED).await.err().unwrap_or(error)
     }
 }

@@ -696,7 +696,7 @@ fn check_approval(approval: Approval, role: Role) -> Result<()> {
     Err(KeeperError::field("approval", reason))
 }
 
-fn rights(row: &KeyRow) -> Rights {
+pub(crate) fn rights(row: &KeyRow) -> Rights {
     Rights { role: row.role, approval: row.approval }
 }
 

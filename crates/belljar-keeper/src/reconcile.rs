@@ -326,6 +326,7 @@ impl Keeper {
         let before = |age: Duration| Timestamp::now().checked_sub(age).unwrap_or(Timestamp::MIN);
         store.sandboxes().forget_before(before(config.keep_gone)).await?;
         store.idempotency().forget_expired(Timestamp::now()).await?;
+        self.close_overdue_approvals().await?;
         store.approvals().forget_before(before(config.approvals.keep)).await?;
         self.sweep_sessions().await?;
         self.sweep_uploads(true, false)?;

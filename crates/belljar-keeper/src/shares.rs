@@ -196,7 +196,10 @@ impl Keeper {
         if bytes.saturating_sub(part) < missing {
             return Ok(0);
         }
-        let largest = all.iter().filter(|one| one.entry.tenant == *tenant).max_by_key(|one| one.bytes);
+        // One whose disk is copied may be busy for minutes, and everybody waits here.
+        let is_free = |one: &&Memory| one.entry.step.try_lock().is_ok();
+        let of_tenant = all.iter().filter(|one| one.entry.tenant == *tenant);
+        let largest = of_tenant.filter(is_free).max_by_key(|one| one.bytes);
         let Some(largest) = largest else { return Ok(0) };
         let mib = |bytes: u64| bytes >> 20;
         tracing::warn!(

@@ -364,6 +364,23 @@ impl Approvals<'_> {
         rows.iter().map(|row| self.approval(row)).collect()
     }
 
+    /// Returns the approvals of a keeper whose calls should have stopped waiting before this time.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the store cannot be read.
+    pub async fn list_overdue(
+        &self,
+        keeper: &str,
+        before: Timestamp,
+    ) -> Result<Vec<ApprovalRow>, StoreError> {
+        let mut query = Filter::new(SELECT);
+        query.and("state = 'pending' AND keeper = ?", &[keeper.to_owned()])?;
+        query.and("expires_at < ?", &[stored_time(before)])?;
+        let rows = self.database.read("list overdue approvals", query.finish()).await?;
+        rows.iter().map(|row| self.approval(row)).collect()
+    }
+
     /// Removes approvals that were over before this time and give no budget.
     ///
     /// # Errors

@@ -85,6 +85,11 @@ async fn execute(
     let _turn = turn?;
     let mut slot = context.slot().await;
     context.ensure_started(guest, &mut slot).await?;
+    let withdrawn = || ConnectError::aborted("the code was withdrawn before it began");
+    // An interpreter may take half a minute to start.
+    if events.is_closed() {
+        return Err(withdrawn());
+    }
     let id = guest.table.contexts.next_execution();
     let (count, rebuilt, controls) = context.begin_execution(id);
     let started = v1::CodeStarted {
@@ -94,7 +99,10 @@ async fn execute(
         rebuilt,
         ..Default::default()
     };
-    let _ = events.send(Ok(event(started))).await;
+    if events.send(Ok(event(started))).await.is_err() {
+        context.end_execution();
+        return Err(withdrawn());
+    }
     let mut outlet = Outlet::new(events.clone());
     let ended = match slot.as_mut() {
         Some(Interpreter::Kernel(kernel)) => {

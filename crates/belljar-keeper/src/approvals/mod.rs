@@ -34,6 +34,7 @@ use crate::error::KeeperError;
 use crate::events::Event;
 use crate::exits::wait_for_exit;
 use crate::keeper::{Entered, Keeper, Result};
+use crate::keys::rights;
 use crate::run::Waiting;
 
 pub(crate) use calls::{Attempt, in_sandbox};
@@ -46,6 +47,9 @@ const MAX_KEPT: u32 = 200;
 
 /// Interval at which a waiting call looks for a decision that another server has recorded.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Time after which a call that should have stopped waiting counts as one of which nobody knows any more.
+const OVERDUE: Duration = Duration::from_secs(60);
 
 /// The right of one call to run. How it ended is to be recorded; without that its outcome is unknown.
 pub(crate) struct Permit {
@@ -205,6 +209,8 @@ impl Keeper {
             Some(entered) => Some(AsShown::keep(&entered.entry, &request.policy_sha256).await?),
             None => None,
         };
+        // It may have waited for its screening, and for a change of its sandbox.
+        self.check_key_still(caller).await?;
         if let Some(mut permit) = self.within_budget(&row).await? {
             permit.as_shown = as_shown;
             return Ok(permit);
@@ -395,7 +401,12 @@ impl Keeper {
         let woken = self.inner.waiters.register(&row.id, &caller.key);
         let deadline = Instant::now() + crate::entry::until(row.expires_at);
         loop {
-            let state = self.approval_row(None, &row.id).await?.state;
+            let state = match self.approval_row(None, &row.id).await {
+                Ok(row) => row.state,
+                // It may be there again before the time is over.
+                Err(KeeperError::Store(_)) if Instant::now() < deadline => ApprovalState::Pending,
+                Err(error) => return Err(error),
+            };
             match state {
                 ApprovalState::Pending => {}
                 ApprovalState::Approved => return Ok(Verdict::Approved),
@@ -410,7 +421,8 @@ impl Keeper {
                 self.close_approval(caller, row, ApprovalState::Expired, reason).await?;
                 continue;
             }
-            if let Some(reason) = self.lost_right(caller).await? {
+            // While the store cannot say, nothing runs either.
+            if let Ok(Some(reason)) = self.lost_right(caller).await {
                 return cancelled(reason);
             }
             let ended = async {
@@ -449,7 +461,9 @@ impl Keeper {
         }
         let is_same = self.find_key(&caller.key).await?.is_some_and(|key| {
             let is_valid = crate::keys::check_row(&key).is_ok();
-            is_valid && key.role == caller.role && key.tenant == caller.tenant
+            // As what it begins would be refused if it may do less since, nobody is asked in vain.
+            let is_less = caller.validity.rights().is_some_and(|asked| asked.exceed(rights(&key)));
+            is_valid && !is_less && key.role == caller.role && key.tenant == caller.tenant
         });
         Ok((!is_same).then_some("its key was revoked, has expired or was changed while it waited"))
     }
@@ -526,6 +540,17 @@ impl Keeper {
         self.record(caller, event).await
     }
 
+    /// Closes approvals whose calls do not wait any more, as the store failed when their time was over.
+    pub(crate) async fn close_overdue_approvals(&self) -> Result<()> {
+        let before = Timestamp::now().checked_sub(OVERDUE).unwrap_or(Timestamp::MIN);
+        let approvals = self.inner.store.approvals();
+        for row in approvals.list_overdue(&self.inner.config.now().name, before).await? {
+            let server = server_for(&row, "sweep");
+            self.close_approval(&server, &row, ApprovalState::Expired, "nobody decided in time").await?;
+        }
+        Ok(())
+    }
+
     /// Freezes a sandbox for a call that waits in it, for an approval or an answer. Nothing but [`Self::release_hold`] resumes it.
     pub(crate) async fn hold(&self, entry: &Arc<Entry>, call: &str) -> Result<()> {
         let step = entry.step.lock().await;
@@ -589,11 +614,7 @@ impl Keeper {
     pub(crate) async fn recover_approvals(&self) -> Result<()> {
         let approvals = self.inner.store.approvals();
         for row in approvals.list_open(&self.inner.config.now().name).await? {
-            let server = Caller {
-                key: row.key_id.clone(),
-                tenant: row.tenant.clone(),
-                ..Caller::operator("server", "restart")
-            };
+            let server = server_for(&row, "restart");
             let entry = row.sandbox.as_ref().and_then(|id| self.entry(&id.parse().ok()?));
             if row.started_at.is_some() && self.resume_permit(&row, entry.as_ref()).await {
                 continue;
@@ -608,6 +629,11 @@ impl Keeper {
         }
         Ok(())
     }
+}
+
+/// Returns the server as the caller in whose name an approval is closed.
+fn server_for(row: &ApprovalRow, request: &str) -> Caller {
+    Caller { key: row.key_id.clone(), tenant: row.tenant.clone(), ..Caller::operator("server", request) }
 }
 
 /// Returns the details that identify a call in audit records.

@@ -335,6 +335,9 @@ impl Keeper {
             true => Arc::clone(&entered.entry.in_flight).acquire_owned().await.ok(),
             false => None,
         };
+        if kind.detached {
+            self.check_key_still(caller).await?;
+        }
         operation.complete(&entered);
         let mut details = operation.details();
         details.extend(further.into_iter().map(|(name, text)| (name, Detail::Text(text))));

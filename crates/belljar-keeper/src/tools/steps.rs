@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use belljar_engine::CodeEvent;
 use belljar_model::{CodeExecution, SandboxId};
+use tokio::sync::oneshot;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::action::CODE_ANSWER;
@@ -50,7 +51,10 @@ impl Keeper {
         }
         let (keeper, id, left) = (self.clone(), ended.run.clone(), until(ended.step.expires_at));
         let standing = ended.standing.clone();
+        let (kept, is_kept) = oneshot::channel();
         let expiry = tokio::spawn(async move {
+            // A key that has ended already closes it at once, which has to find it.
+            let _ = is_kept.await;
             let reason = tokio::select! {
                 () = tokio::time::sleep(left) => TIME_OVER,
                 () = keeper.wait_for_key_end(&standing) => KEY_ENDED,
@@ -58,6 +62,7 @@ impl Keeper {
             keeper.inner.steps.close(&id, reason);
         });
         let step = self.inner.steps.keep_run(run, ended, AbortOnDropHandle::new(expiry));
+        let _ = kept.send(());
         if self.inner.closing.load(Ordering::Relaxed) {
             self.inner.steps.close_all(SERVER_ENDED);
         }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use belljar_engine::v1;
 use belljar_keeper::operation::Write;
 use belljar_keeper::{Approve, Caller, CodeRequest, KeyChange, OnShutdown, RunEvent, SandboxUpdate};
-use belljar_model::{ApprovalState, Role, SandboxState};
+use belljar_model::{Approval, ApprovalState, Role, SandboxState};
 use bytes::Bytes;
 use futures::{StreamExt as _, stream};
 
@@ -53,25 +53,24 @@ pub(crate) async fn callers_that_leave_cancel(fixture: Fixture) {
     until("it is cancelled", async || state(&fixture, &asked.id).await == ApprovalState::Cancelled).await;
     assert_eq!(refusal(approve(&fixture, &ann, &asked.id).await).0, "approval_decided");
     assert_eq!(recorded(&fixture, "approval.cancel").await, 1);
-    // So does a key that has lost its role, or is revoked while it waits.
+    // So does a key that is revoked while it waits, has lost its role, or has another rule.
     let operator = Caller::operator("test", "request");
-    for lose_role in [true, false] {
+    let role = KeyChange { role: Some(Role::Read), ..KeyChange::default() };
+    let rule = KeyChange { approval: Some(Approval::Always), ..KeyChange::default() };
+    for change in [None, Some(role), Some(rule)] {
+        let user = crate::approvals::user(&fixture).await;
         let running = call(&fixture, &user, code("true"));
         let asked = waiting(&fixture).await;
-        let change = |role| KeyChange { role: Some(role), ..KeyChange::default() };
-        match lose_role {
-            true => {
-                fixture.keeper.update_key(&operator, &user.key, change(Role::Read)).await.unwrap();
+        match change {
+            Some(change) => {
+                fixture.keeper.update_key(&operator, &user.key, change).await.unwrap();
             }
-            false => fixture.keeper.revoke_key(&operator, &user.key).await.unwrap(),
+            None => fixture.keeper.revoke_key(&operator, &user.key).await.unwrap(),
         }
         let (code_of, said) = refusal(running.await.unwrap());
         assert_eq!(code_of, "not_approved");
         assert!(said.contains("its key was revoked"), "{said}");
         assert_eq!(refusal(approve(&fixture, &ann, &asked.id).await).0, "approval_decided");
-        if lose_role {
-            fixture.keeper.update_key(&operator, &user.key, change(Role::User)).await.unwrap();
-        }
         assert_eq!(state(&fixture, &asked.id).await, ApprovalState::Cancelled);
     }
     assert!(fixture.keeper.is_empty());
