@@ -9,7 +9,7 @@ const MAX_LINE_BYTES: usize = 64 << 10;
 /// Follows the requests of one connection of HTTP/1.
 #[derive(Debug, Default)]
 pub struct FramingScan {
-    /// Whether a tunnel follows the method CONNECT.
+    /// Whether a tunnel follows the method CONNECT, and another protocol a request with `Upgrade`.
     has_tunnels: bool,
     state: State,
     /// The line that is being read.
@@ -44,7 +44,8 @@ struct Head {
 }
 
 impl FramingScan {
-    /// Follows a connection to a proxy, where a tunnel follows the method CONNECT. A server refuses that, and reads on.
+    /// Follows a connection to a proxy, where a tunnel follows the method CONNECT. A server refuses that, and reads on. It knows itself when it
+    /// has switched to another protocol, and need not ask any more then.
     #[must_use]
     pub fn with_tunnels() -> Self {
         Self { has_tunnels: true, ..Self::default() }
@@ -124,7 +125,7 @@ impl Head {
             let length = std::str::from_utf8(value).ok().and_then(|value| value.parse().ok());
             self.length = Some(length.unwrap_or_default());
         } else if name.eq_ignore_ascii_case(b"upgrade") {
-            self.switches = true;
+            self.switches |= has_tunnels;
         }
         self.is_chunked && self.length.is_some()
     }
@@ -191,7 +192,6 @@ mod tests {
         let both = "\r\nTransfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n";
         for text in [
             format!("PRI * HTTP/2.0\r\n\r\nSM{both}"),
-            format!("GET / HTTP/1.1\r\nUpgrade: websocket\r\n\r\n{both}"),
             format!("POST / HTTP/1.1\r\nContent-Length: {}\r\n\r\n/{both}", both.len() + 1),
             format!("POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n{:x}\r\n/{both}\r\n0\r\n\r\n", both.len() + 1),
             "GET / HTTP/1.1\r\nContent-Length: 0\r\n\r\nPOST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n".to_owned(),
@@ -200,5 +200,9 @@ mod tests {
         }
         let tunnel = format!("CONNECT a:1 HTTP/1.1\r\n\r\nGET / HTTP/1.1{both}");
         assert_eq!(scan_with(FramingScan::with_tunnels(), &[&tunnel]), tunnel);
+        let upgrade = format!("GET / HTTP/1.1\r\nUpgrade: websocket\r\n\r\nGET / HTTP/1.1{both}");
+        assert_eq!(scan_with(FramingScan::with_tunnels(), &[&upgrade]), upgrade);
+        // A server may answer it as any other request.
+        assert_ne!(scan(&[&upgrade]), upgrade);
     }
 }

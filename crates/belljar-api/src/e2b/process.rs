@@ -16,6 +16,7 @@ use http::HeaderMap;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use super::connect;
 use super::entry::{SandboxCall, absolute, stat};
@@ -25,6 +26,9 @@ use crate::guard::StreamSlot;
 
 /// Default interval of keep-alive messages on a silent stream; the client may ask for another one.
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(90);
+
+/// Interval at which is looked whether a sandbox is still there in which a process has a deadline.
+const LOOK_INTERVAL: Duration = Duration::from_secs(60);
 
 #[derive(Deserialize)]
 pub(super) struct StartRequest {
@@ -325,10 +329,11 @@ async fn start(call: &SandboxCall<'_>, request: Request) -> Result<Response, Ref
     if let Some(tag) = tag {
         call.shared.0.tags.set(call.shared, call.entered.id(), opened.get().id, tag);
     }
+    let exited = CancellationToken::new();
     if let Some(deadline) = deadline {
-        kill_at(call, opened.get().id, deadline);
+        kill_at(call, opened.get().id, deadline, exited.clone());
     }
-    Ok(connect::streaming(with_keep_alive(events(opened, pid, deadline), keep_alive, slot)))
+    Ok(connect::streaming(with_keep_alive(events(opened, pid, deadline, exited), keep_alive, slot)))
 }
 
 /// `Connect`: streams the events of a process from now on.
@@ -347,7 +352,11 @@ async fn attach(call: &SandboxCall<'_>, request: Request) -> Result<Response, Re
     };
     let opened = call.shared.keeper.begin_in(call.caller, call.entered, asked).await;
     let opened = opened.map_err(|error| call.refusal(error))?;
-    Ok(connect::streaming(with_keep_alive(events(opened, found.pid, deadline), keep_alive, slot)))
+    Ok(connect::streaming(with_keep_alive(
+        events(opened, found.pid, deadline, CancellationToken::new()),
+        keep_alive,
+        slot,
+    )))
 }
 
 /// Returns the client's deadline.
@@ -356,16 +365,23 @@ fn deadline(headers: &HeaderMap) -> Option<Instant> {
     Instant::now().checked_add(Duration::from_millis(text.parse().ok()?))
 }
 
-/// Kills a process at its deadline, even if its client has disconnected before. Its children are not killed.
-fn kill_at(call: &SandboxCall<'_>, id: u64, deadline: Instant) {
+/// Kills a process at its deadline, even if its client has disconnected before, unless it has `exited`. Its children are not killed.
+fn kill_at(call: &SandboxCall<'_>, id: u64, deadline: Instant, exited: CancellationToken) {
     let (keeper, caller) = (call.shared.keeper.clone(), call.caller.begun());
-    let sandbox = call.entered.id().to_string();
+    let sandbox = call.entered.id().clone();
     let stopping = call.shared.stopping.clone();
     tokio::spawn(async move {
-        tokio::select! {
-            () = tokio::time::sleep_until(deadline) => {}
-            () = stopping.cancelled() => return,
+        while Instant::now() < deadline {
+            tokio::select! {
+                () = tokio::time::sleep_until(deadline.min(Instant::now() + LOOK_INTERVAL)) => {}
+                () = exited.cancelled() => return,
+                () = stopping.cancelled() => return,
+            }
+            if keeper.state_of(&sandbox).is_none() {
+                return;
+            }
         }
+        let sandbox = sandbox.to_string();
         // The process or the sandbox may have ended meanwhile.
         let request = v1::ListProcessesRequest { id, ..Default::default() };
         let Ok(found) = keeper.perform(&caller, &sandbox, request).await else { return };
@@ -381,6 +397,7 @@ fn events(
     mut opened: Opened<Execution>,
     pid: u32,
     deadline: Option<Instant>,
+    exited: CancellationToken,
 ) -> impl Stream<Item = Bytes> + Send + 'static {
     let event = |event: Value| connect::frame(&json!({ "event": event }));
     async_stream::stream! {
@@ -405,8 +422,9 @@ fn events(
                     };
                     yield event(json!({"data": {name: STANDARD.encode(data)}}));
                 }
-                Ok(Some(ProcessEvent::Exited(exited))) => {
-                    yield event(json!({"end": to_end_event(&exited)}));
+                Ok(Some(ProcessEvent::Exited(end))) => {
+                    exited.cancel();
+                    yield event(json!({"end": to_end_event(&end)}));
                     break;
                 }
                 Ok(None) => break,

@@ -1,7 +1,7 @@
 //! Tags that clients give to processes to find them again. They are kept in the server's memory, not
 //! in the guest, and are lost when the server stops.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use belljar_engine::v1;
 use belljar_model::SandboxId;
@@ -13,9 +13,12 @@ use crate::api::Shared;
 /// Maximum length of a tag, in bytes.
 const MAX_TAG_BYTES: usize = 256;
 
+/// Maximum number of tags of a sandbox's processes; those of the oldest go first.
+const MAX_TAGS: usize = 4096;
+
 /// The tags of all sandboxes' processes.
 #[derive(Default)]
-pub(super) struct Tags(Mutex<HashMap<SandboxId, HashMap<u64, String>>>);
+pub(super) struct Tags(Mutex<HashMap<SandboxId, BTreeMap<u64, String>>>);
 
 impl Tags {
     /// Validates a tag before a process is started for it.
@@ -30,7 +33,11 @@ impl Tags {
     pub(super) fn set(&self, shared: &Shared, sandbox: &SandboxId, process: u64, tag: String) {
         let mut all = self.0.lock();
         all.retain(|id, _| shared.keeper.state_of(id).is_some());
-        all.entry(sandbox.clone()).or_default().insert(process, tag);
+        let tags = all.entry(sandbox.clone()).or_default();
+        tags.insert(process, tag);
+        if tags.len() > MAX_TAGS {
+            tags.pop_first();
+        }
     }
 
     /// Returns the tag of a process.

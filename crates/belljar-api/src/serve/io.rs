@@ -202,7 +202,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for WatchedIo<S> {
             let reason = "too many HTTP/2 frames without a request";
             return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, reason)));
         }
-        if received {
+        if received && !self.activity.is_upgraded.load(Ordering::Acquire) {
             self.framing.spoil(&mut buffer.filled_mut()[before..]);
         }
         read
