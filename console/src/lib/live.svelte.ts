@@ -43,7 +43,6 @@ async function read(signal: AbortSignal, missed: () => void) {
         pause = 500;
         // Without the id of an event, the stream does not go on where it broke off.
         if (!isFirst && !last) missed();
-        isFirst = false;
       };
       for await (const { event, id, data } of events("/v1/events", { headers, signal }, opened)) {
         if (id) last = id;
@@ -55,6 +54,7 @@ async function read(signal: AbortSignal, missed: () => void) {
       if (error instanceof ApiError && error.status === 401) return;
     }
     live.connected = false;
+    isFirst = false;
     await new Promise((resolve) => setTimeout(resolve, pause));
     pause = Math.min(2 * pause, 10_000);
   }

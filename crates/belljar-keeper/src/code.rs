@@ -146,9 +146,10 @@ impl Keeper {
         let (recorded, after) = futures::join!(audit, counting);
         if let Err(error) = recorded.and(finished) {
             // What has run must not run again.
-            return Err(match claim.filter(|_| outcome.is_ok()) {
-                Some(claim) => claim.spoil(error).await,
-                None => error,
+            return Err(match (claim, outcome) {
+                (Some(claim), Ok(_)) => claim.spoil(error).await,
+                (Some(claim), Err(failed)) => claim.fail(failed).await,
+                (None, _) => error,
             });
         }
         let (mut done, claim) = match (outcome, claim) {

@@ -47,8 +47,10 @@ impl Keeper {
             env: environment(&entered, &new.env)?,
             ..Default::default()
         };
+        let in_flight = self.take_place(caller, &entered).await?;
         let (keeper, caller) = (self.clone(), caller.clone());
         run_detached(&self.inner.tasks, async move {
+            let _in_flight = in_flight;
             let language = request.language.clone();
             let cold_reason = keeper.ensure_warm(&entered, Some(&language), false).await;
             let made = match entered.guest().create_context(request).await {
@@ -128,8 +130,10 @@ impl Keeper {
         act: for<'a> fn(&'a Entered, &'a str) -> BoxFuture<'a, std::result::Result<T, GuestError>>,
     ) -> Result<T> {
         let entered = self.enter_for(caller, id, action).await?;
+        let in_flight = self.take_place(caller, &entered).await?;
         let (keeper, caller, context) = self.clone_for_task(caller, context);
         run_detached(&self.inner.tasks, async move {
+            let _in_flight = in_flight;
             let done = match act(&entered, &context).await {
                 Ok(done) => Ok(done),
                 Err(error) => Err(explain_context_error(&entered, error, Some(&context)).await),

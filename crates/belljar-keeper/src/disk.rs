@@ -7,6 +7,8 @@ use std::sync::Arc;
 
 use belljar_engine::{CreateRequest, Sandbox};
 use belljar_model::{SandboxId, SandboxSpec};
+use tokio::sync::oneshot;
+use tokio::sync::oneshot::error::TryRecvError;
 
 use crate::entry::Entry;
 use crate::error::KeeperError;
@@ -42,8 +44,13 @@ impl Keeper {
         let (disk, path) = (disk_path(&self.disks(), &entry.id), path.to_owned());
         let (keeper, entry) = (self.clone(), Arc::clone(entry));
         // A caller that disconnects must not leave it paused.
+        let (_here, mut gone) = oneshot::channel::<()>();
         let copied = run_detached(&self.inner.tasks, async move {
             let step = entry.step.lock().await;
+            // One that has waited in vain copies nothing.
+            if gone.try_recv() == Err(TryRecvError::Closed) {
+                return Err(KeeperError::Cancelled);
+            }
             keeper.freeze_in(&entry, None, &step).await?;
             let copying = move || copy_disk(engine.open_disk(&disk)?, &to, &path);
             let copied = tokio::task::spawn_blocking(copying).await;

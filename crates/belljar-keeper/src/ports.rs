@@ -251,6 +251,19 @@ impl Keeper {
         self.entry(id).map(|entry| entry.state())
     }
 
+    /// Reports whether a process may still run, without access control and without using the sandbox.
+    pub async fn may_run(&self, id: &SandboxId, process: u64) -> bool {
+        const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+        let Some(entry) = self.entry(id) else { return false };
+        let sandbox = entry.live().sandbox.clone();
+        let Some(sandbox) = sandbox.filter(|_| entry.state() == SandboxState::Running) else { return true };
+        match tokio::time::timeout(ANSWER_TIMEOUT, sandbox.guest().list_processes()).await {
+            Ok(Ok(all)) => all.iter().any(|one| one.id == process && one.running),
+            // It cannot say at the moment.
+            _ => true,
+        }
+    }
+
     /// Returns the settings of a sandbox's ports by its id, without access control; `None` if it is gone.
     #[must_use]
     pub fn port_settings(&self, id: &SandboxId) -> Option<PortSettings> {

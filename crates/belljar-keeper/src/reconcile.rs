@@ -326,7 +326,11 @@ impl Keeper {
         let before = |age: Duration| Timestamp::now().checked_sub(age).unwrap_or(Timestamp::MIN);
         store.sandboxes().forget_before(before(config.keep_gone)).await?;
         store.idempotency().forget_expired(Timestamp::now()).await?;
-        self.close_overdue_approvals().await?;
+        for done in [self.close_overdue_approvals().await, self.release_ended_holds().await] {
+            if let Err(error) = done {
+                tracing::warn!(error = %crate::error::chain(&error), "cannot end what an approval has left");
+            }
+        }
         store.approvals().forget_before(before(config.approvals.keep)).await?;
         self.sweep_sessions().await?;
         self.sweep_uploads(true, false)?;

@@ -375,7 +375,7 @@ impl Approvals<'_> {
         before: Timestamp,
     ) -> Result<Vec<ApprovalRow>, StoreError> {
         let mut query = Filter::new(SELECT);
-        query.and("state = 'pending' AND keeper = ?", &[keeper.to_owned()])?;
+        query.and("ended_at IS NULL AND started_at IS NULL AND keeper = ?", &[keeper.to_owned()])?;
         query.and("expires_at < ?", &[stored_time(before)])?;
         let rows = self.database.read("list overdue approvals", query.finish()).await?;
         rows.iter().map(|row| self.approval(row)).collect()

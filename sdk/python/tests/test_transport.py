@@ -428,7 +428,7 @@ async def test_answers_that_come_too_late_do_not_cost_the_outcome(network: Netwo
     started = "started", {"execution": 9, "context": {"id": "c1", "language": "python"}, "count": 1}
     question = "input_requested", {"prompt": "name? ", "password": False}
     called = "tool_called", {"call": 1, "name": "lookup", "arguments": {}}
-    late = problem(409, "conflict")
+    late = problem(409, "failed_precondition")
     timed_out = events(started, piece("stdout", 0, "o"), question, ("ended", {"status": "timed_out", "state": "preserved"}))
     sbx = await sandbox(network, timed_out, late)
     done = await sbx.run_code("x", on_input=lambda question: "Ada")
@@ -436,7 +436,7 @@ async def test_answers_that_come_too_late_do_not_cost_the_outcome(network: Netwo
 
     # The response to the first answer is lost, so the second one is late.
     end = "ended", {"status": "ok", "state": "preserved"}
-    sbx = await sandbox(network, events(started, called, end), httpx.ReadError, problem(409, "conflict"))
+    sbx = await sandbox(network, events(started, called, end), httpx.ReadError, problem(409, "failed_precondition"))
     assert (await sbx.run_code("x", functions={"lookup": lambda: 1})).status == "ok"
     assert [json.loads(body).get("call") for body in network.bodies] == [None, 1, 1]
 
@@ -446,6 +446,11 @@ async def test_answers_that_come_too_late_do_not_cost_the_outcome(network: Netwo
     sbx = await sandbox(network, events(started, question, end), httpx.ReadError)
     with pytest.raises(LookupError, match="mine"):
         await sbx.run_code("x", on_input=failing)
+
+    # In a sandbox that is paused the code goes on to wait.
+    sbx = await sandbox(network, events(started, question, end), problem(409, "wrong_state"))
+    with pytest.raises(belljar.ConflictException):
+        await sbx.run_code("x", on_input=lambda question: "Ada")
 
 
 async def test_output_goes_on_after_a_restart_of_the_server(network: Network) -> None:

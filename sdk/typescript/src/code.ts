@@ -677,8 +677,9 @@ class Running {
     try {
       await this.#send(typeof context === "object" ? context.id : (context ?? ""), { execution: this.#head.execution ?? 0, ...answer });
     } catch (error) {
-      // Otherwise nothing waits for it: the code has ended meanwhile, which the next event says.
-      if (!(error instanceof ConflictError || error instanceof NotFoundError)) {
+      // Otherwise nothing waits for it: the code has ended meanwhile, which the next event says. In a sandbox that is paused it goes on to wait.
+      const hasEnded = error instanceof NotFoundError || (error instanceof ConflictError && error.code === "failed_precondition");
+      if (!hasEnded) {
         throw error;
       }
     }

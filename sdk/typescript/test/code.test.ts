@@ -147,7 +147,7 @@ test("answers that come too late do not cost the outcome", async () => {
   const question = event("input_requested", { prompt: "name? " });
   const called = event("tool_called", { call: 1, name: "lookup", arguments: {} });
   const late = event("ended", { status: "timed_out", state: "preserved" });
-  const closed = problem(409, "conflict", "the execution is not running");
+  const closed = problem(409, "failed_precondition", "the execution is not running");
   at.double.on("POST", CODE, events([STARTED, printed("stdout", 0, "o"), question, late]), events([STARTED, called, ENDED])).on("POST", `${CONTEXTS}/c1/answer`, closed, broken, closed);
   const done = await at.sandbox.runCode("x", { onInput: () => "Ada" });
   assert.deepEqual([done.status, done.logs.stdout], ["timed_out", ["o"]]);
@@ -156,6 +156,9 @@ test("answers that come too late do not cost the outcome", async () => {
   assert.equal(at.double.count("POST", `${CONTEXTS}/c1/answer`), 3);
   at.double.on("POST", CODE, events([STARTED, question, ENDED])).on("POST", `${CONTEXTS}/c1/answer`, broken);
   await assert.rejects(at.sandbox.runCode("x", { onInput: () => Promise.reject(new RangeError("mine")) }), /mine/);
+  // In a sandbox that is paused the code goes on to wait.
+  at.double.on("POST", CODE, events([STARTED, question, ENDED])).on("POST", `${CONTEXTS}/c1/answer`, problem(409, "wrong_state", "it is paused"));
+  await assert.rejects(at.sandbox.runCode("x", { onInput: () => "Ada" }), /it is paused/);
 });
 
 test("output that was cut says so", async () => {

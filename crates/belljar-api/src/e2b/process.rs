@@ -377,7 +377,7 @@ fn kill_at(call: &SandboxCall<'_>, id: u64, deadline: Instant, exited: Cancellat
                 () = exited.cancelled() => return,
                 () = stopping.cancelled() => return,
             }
-            if keeper.state_of(&sandbox).is_none() {
+            if !keeper.may_run(&sandbox, id).await {
                 return;
             }
         }

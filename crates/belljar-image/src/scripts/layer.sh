@@ -20,36 +20,60 @@ find "$W" -depth -name '.wh.*' -exec sh -c '
     esac
   done' sh {} +
 rm -rf "$W"
-# The tree is no root here, so a link that an earlier layer has left may lead out of it: nothing is written through such a one.
-find "$T" -type l -xtype d -printf '%P\0' | tr '\n\0' '\001\n' >/opt/template/links
-if [ -s /opt/template/links ]; then
-  # Names that tar writes with escapes cannot be compared.
-  if grep -q '[^A-Za-z0-9._/+@:,=~%-]' /opt/template/links; then unusual=1; else unusual=0; fi
-  tar -t $4 -f "$2" --quoting-style=c | awk -v unusual=$unusual '
-    FILENAME != "-" { links[$0]; next }
-    {
-      gsub(/^"|"$/, "")
-      count = split($0, parts, /\/+/)
-      if (parts[count] == "") count--
-      way = ""
-      is_behind = 0
-      for (at = 1; at < count; at++) {
-        if (parts[at] == "" || parts[at] == ".") continue
-        way = way (way == "" ? "" : "/") parts[at]
-        if (way in links) is_behind = 1
+# The tree is no root here, so a link of an earlier layer, or one before it in this layer, may lead out of it: nothing is written through
+# such a one. Names and targets are compared as tar quotes them.
+(cd "$T" && find . -type l -printf '%P\0' | tar -c -f - --no-recursion --null -T - | tar -t -v --quoting-style=c -f -) >/opt/template/links
+tar -t -v $4 -f "$2" --quoting-style=c | awk '
+  # Returns where a path leads below the tree; "/" if it leads out of it.
+  function resolved(path, rest, count, parts, at, depth, reached, link, part) {
+    depth = 0
+    reached = ""
+    count = split(path, parts, "/")
+    rest = ""
+    for (at = count; at >= 1; at--) rest = parts[at] "/" rest
+    while (rest != "") {
+      at = index(rest, "/")
+      part = substr(rest, 1, at - 1)
+      rest = substr(rest, at + 1)
+      if (part == "" || part == ".") continue
+      if (part == "..") {
+        if (reached == "") return "/"
+        if (!sub(/\/[^\/]*$/, "", reached)) reached = ""
+        continue
       }
-      if (is_behind) print way
-      else if (unusual && way ~ /[^A-Za-z0-9._\/+@:,=~%-]/) print ".."
-    }' /opt/template/links - | sort -u | while IFS= read -r way; do
-    case $(realpath -m -- "$T/$way") in
-    "$T" | "$T"/*) ;;
-    *)
-      echo "a file of the layer is behind a link of an earlier one that leads out of the tree: $way" >&2
+      link = reached (reached == "" ? "" : "/") part
+      if (!(link in target)) {
+        reached = link
+        continue
+      }
+      if (target[link] ~ /^\// || ++depth > 40) return "/"
+      rest = target[link] "/" rest
+    }
+    return reached == "" ? "." : reached
+  }
+  {
+    kind = substr($1, 1, 1)
+    if (!match($0, /"([^"\\]|\\.)*"/)) next
+    name = substr($0, RSTART + 1, RLENGTH - 2)
+    leads = substr($0, RSTART + RLENGTH)
+    sub(/^( -> | link to )"/, "", leads)
+    sub(/"$/, "", leads)
+    gsub(/\/+$/, "", name)
+    dir = name
+    if (!sub(/\/[^\/]*$/, "", dir)) dir = ""
+    sub(/^.*\//, "", name)
+    dir = resolved(dir)
+    if (dir == "/") {
+      print "a file of the layer is behind a link that leads out of the tree: " $0 > "/dev/stderr"
       exit 96
-      ;;
-    esac
-  done
-fi
+    }
+    if (name == "" || name == ".") next
+    own = (dir == "." ? "" : dir "/") name
+    # It takes the place of a link.
+    delete target[own]
+    if (kind == "l") target[own] = leads
+    if (kind == "h" && (leads in target)) target[own] = target[leads]
+  }' /opt/template/links - || exit 96
 # Devices cannot be made here, and would be of no use.
 if ! tar -x $4 -f "$2" -C "$T" -p --no-same-owner --exclude='.wh.*' 2>/tmp/layer.log; then
   if grep -v -e 'Cannot mknod' -e 'Exiting with failure status due to previous errors' /tmp/layer.log >&2; then

@@ -307,14 +307,48 @@ async fn leading_out(fixture: Fixture) {
         let is_said = |event: &BuildEvent| matches!(event, BuildEvent::Log { line, .. } if line.contains("leads out of the tree"));
         assert!(events.iter().any(is_said), "{path}: {events:?}");
     }
-    // The name cannot be compared.
-    let odd = base_layer(&[("work/", Directory, 0o755, b""), ("o\nd", Symlink, 0o777, b".")]);
-    let upper = layer(&[("o\nd/file", Regular, 0o644, b"odd")]);
-    let (built, _) = fixture.build(OCI, &input(layout(fixture.path(), &[odd, upper]))).await;
-    assert!(built.is_err());
-    let upper = layer(&[("inside/file", Regular, 0o644, b"through")]);
+    // Links of the layer itself, a link that leads out only once a directory is there, and names that tar writes with escapes.
+    let lower = base_layer(&[
+        ("work/", Directory, 0o755, b""),
+        ("evil", Symlink, 0o777, b"/home/user"),
+        ("later", Symlink, 0o777, b"work/d/../../../../../home/user"),
+        ("a", Symlink, 0o777, b"b"),
+        ("b/", Directory, 0o755, b""),
+        ("b/\u{f6} \n/", Directory, 0o755, b""),
+        ("b/\u{f6} \n/evil", Symlink, 0o777, b"/home/user"),
+    ]);
+    let cases: [&[Entry<'_>]; 5] = [
+        &[("w", Symlink, 0o777, b"evil"), ("w/.local/bin/mksquashfs", Regular, 0o755, program)],
+        &[("w", EntryType::Link, 0o777, b"evil"), ("w/x", Regular, 0o755, program)],
+        &[("work/d/", Directory, 0o755, b""), ("later/x", Regular, 0o755, program)],
+        &[("a/\u{f6} \n/evil/x", Regular, 0o755, program)],
+        &[("s", Symlink, 0o777, b"/tmp"), ("s/x", Regular, 0o755, program)],
+    ];
+    for case in cases {
+        let root = layout(fixture.path(), &[lower.clone(), layer(case)]);
+        let (built, events) = fixture.build(OCI, &input(root)).await;
+        assert!(built.is_err(), "{case:?}");
+        let is_said = |event: &BuildEvent| matches!(event, BuildEvent::Log { line, .. } if line.contains("leads out of the tree"));
+        assert!(events.iter().any(is_said), "{case:?}: {events:?}");
+    }
+    // What leads to a place in the tree, and what takes the place of a link.
+    let lower = base_layer(&[
+        ("work/", Directory, 0o755, b""),
+        ("inside", Symlink, 0o777, b"work"),
+        ("out", Symlink, 0o777, b"/run"),
+        ("o\u{f6}", Symlink, 0o777, b"./work/../work"),
+    ]);
+    let upper = layer(&[
+        ("inside/file", Regular, 0o644, b"through"),
+        ("o\u{f6}/other", Regular, 0o644, b" and through"),
+        ("out/", Directory, 0o755, b""),
+        ("out/file", Regular, 0o644, b", in place"),
+    ]);
     let built = fixture.build_ok(OCI, &input(layout(fixture.path(), &[lower, upper]))).await;
-    assert_eq!(fixture.sh(&built, "cat /work/file").await.text, "through");
+    assert_eq!(
+        fixture.sh(&built, "cat /work/file /work/other /out/file").await.text,
+        "through and through, in place"
+    );
     fixture.wait_for_no_loops().await;
 }
 

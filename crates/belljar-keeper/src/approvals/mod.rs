@@ -48,6 +48,9 @@ const MAX_KEPT: u32 = 200;
 /// Interval at which a waiting call looks for a decision that another server has recorded.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
+/// With what the ids of approvals begin.
+const ID_PREFIX: &str = "apr_";
+
 /// Time after which a call that should have stopped waiting counts as one of which nobody knows any more.
 const OVERDUE: Duration = Duration::from_secs(60);
 
@@ -289,7 +292,7 @@ impl Keeper {
         fill_random(&mut id)?;
         let now = Timestamp::now();
         Ok(ApprovalRow {
-            id: format!("apr_{}", hex::encode(id)),
+            id: format!("{ID_PREFIX}{}", hex::encode(id)),
             tenant: caller.tenant.clone(),
             keeper: config.name.clone(),
             state: ApprovalState::Pending,
@@ -436,7 +439,7 @@ impl Keeper {
                 () = tokio::time::sleep_until(deadline.min(Instant::now() + POLL_INTERVAL).into()) => {}
                 _ = &mut *gone => {
                     // Its connection may have ended with its key.
-                    let of_key = self.lost_right(caller).await?;
+                    let of_key = self.lost_right(caller).await.ok().flatten();
                     let of_code = request.calling_code.as_ref().and_then(|code| code.end.get().copied());
                     return cancelled(of_key.or(of_code).unwrap_or("its caller disconnected"));
                 }
@@ -551,6 +554,19 @@ impl Keeper {
         Ok(())
     }
 
+    /// Resumes sandboxes that are frozen for calls which do not wait any more, as that failed when their wait ended.
+    pub(crate) async fn release_ended_holds(&self) -> Result<()> {
+        for entry in self.entries() {
+            let held_by = entry.live().settings.held_by.clone();
+            let Some(call) = held_by.filter(|call| call.starts_with(ID_PREFIX)) else { continue };
+            let row = self.inner.store.approvals().get(None, &call).await?;
+            if row.is_none_or(|row| row.ended_at.is_some() || row.started_at.is_some()) {
+                self.release_hold(&entry, &call).await?;
+            }
+        }
+        Ok(())
+    }
+
     /// Freezes a sandbox for a call that waits in it, for an approval or an answer. Nothing but [`Self::release_hold`] resumes it.
     pub(crate) async fn hold(&self, entry: &Arc<Entry>, call: &str) -> Result<()> {
         let step = entry.step.lock().await;
@@ -560,10 +576,13 @@ impl Keeper {
     /// Resumes a sandbox that was frozen for a call.
     pub(crate) async fn release_hold(&self, entry: &Arc<Entry>, call: &str) -> Result<()> {
         let step = entry.step.lock().await;
-        if entry.live().settings.held_by.take_if(|by| by == call).is_none() {
-            return Ok(());
+        let Some(held_by) = entry.live().settings.held_by.take_if(|by| by == call) else { return Ok(()) };
+        let thawed = self.thaw_in(entry, None, &step).await;
+        if thawed.is_err() && entry.state() == SandboxState::Paused {
+            // The next sweep resumes it.
+            entry.live().settings.held_by = Some(held_by);
         }
-        self.thaw_in(entry, None, &step).await
+        thawed
     }
 
     /// Resumes the sandboxes that an earlier server has frozen for calls, of which nobody knows any more. Call it after sandboxes have

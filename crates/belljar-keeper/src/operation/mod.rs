@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use belljar_engine::{Archive, Download, Execution, GuestCall, GuestError, ProcessEvent, Search, Watch, v1};
 use bytes::Bytes;
 use sha2::{Digest as _, Sha256};
-use tokio::sync::oneshot;
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tracing::Instrument as _;
 
 pub use files::{Unpack, Write};
@@ -318,6 +318,21 @@ impl Keeper {
         self.begin_checked(caller, entered, operation, Vec::new()).await
     }
 
+    /// Takes one of the places of a sandbox for what goes on if its caller disconnects. Who waits for one is cancelled with its caller, so that
+    /// these cannot pile up.
+    ///
+    /// # Errors
+    /// As [`Keeper::check_key_still`].
+    pub(crate) async fn take_place(
+        &self,
+        caller: &Caller,
+        entered: &Entered,
+    ) -> Result<Option<OwnedSemaphorePermit>> {
+        let place = Arc::clone(&entered.entry.in_flight).acquire_owned().await.ok();
+        self.check_key_still(caller).await?;
+        Ok(place)
+    }
+
     /// Begins an operation whose caller has passed the checks. The further details are recorded with it.
     pub(crate) async fn begin_checked<O: Operation>(
         &self,
@@ -330,14 +345,10 @@ impl Keeper {
         if entered.volume().is_some() {
             keep_in_volume(kind, &mut operation)?;
         }
-        // Waiting requests are cancelled with their callers, so that they cannot pile up.
         let in_flight = match kind.detached {
-            true => Arc::clone(&entered.entry.in_flight).acquire_owned().await.ok(),
+            true => self.take_place(caller, &entered).await?,
             false => None,
         };
-        if kind.detached {
-            self.check_key_still(caller).await?;
-        }
         operation.complete(&entered);
         let mut details = operation.details();
         details.extend(further.into_iter().map(|(name, text)| (name, Detail::Text(text))));

@@ -331,9 +331,13 @@ class AsyncRunning:
     async def _send(self, answer: calls.Call[None]) -> None:
         try:
             await self._transport.request(answer)
-        except (ConflictException, NotFoundException):
+        except NotFoundException:
             # Nothing waits for it: the code has ended meanwhile, which the next event says.
             pass
+        except ConflictException as refused:
+            # So is this; but a sandbox that is paused meanwhile goes on to wait.
+            if refused.code != "failed_precondition":
+                raise
 
     async def _text(self, name: str, text: str) -> None:
         if not text:

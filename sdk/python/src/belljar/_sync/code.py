@@ -332,9 +332,13 @@ class Running:
     def _send(self, answer: calls.Call[None]) -> None:
         try:
             self._transport.request(answer)
-        except (ConflictException, NotFoundException):
+        except NotFoundException:
             # Nothing waits for it: the code has ended meanwhile, which the next event says.
             pass
+        except ConflictException as refused:
+            # So is this; but a sandbox that is paused meanwhile goes on to wait.
+            if refused.code != "failed_precondition":
+                raise
 
     def _text(self, name: str, text: str) -> None:
         if not text:
