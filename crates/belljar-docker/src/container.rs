@@ -116,7 +116,7 @@ pub(crate) fn own_pids(is_direct: bool) -> u32 {
 
 /// Returns the number of processes and threads of the engine's own in a container with so many connections through the daemon.
 pub(crate) fn own_pids_now(bridges: u32) -> u32 {
-    guest_threads(true) + bridges * BRIDGE_THREADS
+    guest_threads(true, false) + bridges * BRIDGE_THREADS
 }
 
 /// Returns the user id of a sandbox.

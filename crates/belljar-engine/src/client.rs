@@ -3,6 +3,7 @@
 
 mod archive;
 mod call;
+mod direct;
 mod interpreter;
 mod links;
 mod search;
@@ -23,6 +24,7 @@ use belljar_proto::{
     BidiReceiver, BidiSender, BidiStream, ClientConfig, Connection, ErrorCode, NOT_REGULAR, ServerStream, v1,
 };
 use bytes::Bytes;
+use direct::Direct;
 use futures::{Stream, StreamExt as _};
 use links::Links;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -150,6 +152,8 @@ pub struct GuestClient {
     doubts: Arc<Notify>,
     /// Timeout for the start of a process.
     start_timeout: Duration,
+    /// The connection, if a program may be started on it before HTTP/2 is spoken.
+    direct: Option<Arc<Direct>>,
     /// Told when a call begins to wait for approval; none if it is the guest itself that answers.
     waits: Option<ReportWaiting>,
 }
@@ -176,6 +180,21 @@ impl GuestClient {
         let config = belljar_proto::client_config(None);
         let client = Self::from_connection(belljar_proto::connect(stream), config);
         Self { start_timeout: START_TIMEOUT, ..client }
+    }
+
+    /// Creates a client of a guest that starts its only program before it speaks HTTP/2, if a start is the first call. `owner` is the user
+    /// and the group of the sandbox as this machine sees them, if they are not those of this process.
+    #[must_use]
+    pub fn direct(stream: tokio::net::UnixStream, owner: Option<(u32, u32)>) -> Self {
+        let direct = Arc::new(Direct::new(stream, owner));
+        let dialed = Arc::clone(&direct);
+        let dial = move || {
+            let direct = Arc::clone(&dialed);
+            async move { direct.connection().await }
+        };
+        let connection = belljar_proto::connect_by(dial, || {});
+        let client = Self::from_connection(connection, belljar_proto::client_config(None));
+        Self { start_timeout: START_TIMEOUT, direct: Some(direct), ..client }
     }
 
     /// Creates a client of the guest at the other end of `stream` that opens more connections with `dial`: others for
@@ -210,7 +229,7 @@ impl GuestClient {
         let doubts = Arc::new(Notify::new());
         let links = Links::with_dialer(first, dial, &doubts);
         let config = belljar_proto::client_config(None);
-        Self { links, config, doubts, start_timeout: START_TIMEOUT, waits: None }
+        Self { links, config, doubts, start_timeout: START_TIMEOUT, direct: None, waits: None }
     }
 
     /// Creates a client of a guest behind a server that forwards the calls: `config` has the server's address, and the
@@ -218,7 +237,8 @@ impl GuestClient {
     #[must_use]
     pub fn from_connection(connection: Connection, config: ClientConfig) -> Self {
         let start_timeout = START_TIMEOUT + SERVER_SLACK;
-        Self { links: Links::single(connection), config, doubts: Arc::default(), start_timeout, waits: None }
+        let links = Links::single(connection);
+        Self { links, config, doubts: Arc::default(), start_timeout, direct: None, waits: None }
     }
 
     /// Sets what is told when a call begins to wait for another person's approval, which it may do at a server. A guest itself that says so
@@ -294,6 +314,18 @@ impl GuestClient {
     /// # Errors
     /// See [`GuestError`].
     pub async fn start(&self, request: v1::StartRequest) -> Result<Execution> {
+        if let Some(direct) = &self.direct {
+            let starting = tokio::time::timeout(self.start_timeout, direct.start(&request));
+            if let Some(started) = starting.await.unwrap_or_else(|_| Some(Err(call::timeout_error()))) {
+                let program = started?;
+                let pid = program.pid;
+                return Ok(Execution {
+                    events: Events::Direct(Box::new(program)),
+                    id: direct::Program::ID,
+                    pid,
+                });
+            }
+        }
         self.call(request).await
     }
 
@@ -317,18 +349,27 @@ impl GuestClient {
     where
         R: AsyncRead + Send + Unpin + 'static,
     {
+        if let Some(input) = self.direct.as_ref().and_then(|direct| direct.take_input(id)) {
+            return direct::feed(input, source).await;
+        }
         let message = move |data| v1::InputRequest { id, data, ..Default::default() };
         let last = v1::InputRequest { id, close, ..Default::default() };
         let pieces = call::bytes_of(source).map(move |piece| piece.map(message));
         self.call(Upload(pieces.chain(futures::stream::iter([Ok(last)])).boxed())).await
     }
 
-    /// Sends a signal to a process, and with `tree` to all its descendants. Returns the number of processes.
+    /// Sends a signal to a process, and with `tree` to all its descendants. Returns the number of processes, which is not known of a program
+    /// that was started before HTTP/2 was spoken: at least 1.
     ///
     /// # Errors
     /// See [`GuestError`].
     pub async fn signal(&self, id: u64, signal: i32, tree: bool) -> Result<u32> {
         let request = v1::SignalRequest { id, signal, tree, ..Default::default() };
+        if let Some(direct) = &self.direct
+            && let Some(sent) = direct.signal(&request).await
+        {
+            return sent.map(|()| 1);
+        }
         self.call(request).await
     }
 
@@ -506,7 +547,7 @@ async fn start<E: Into<GuestError>>(
     let timeout = guest.start_timeout;
     let begin = async {
         let stream = Box::new(opening.await.map_err(Into::into)?);
-        let mut execution = Execution { stream, id: 0, pid: 0 };
+        let mut execution = Execution { events: Events::Stream(stream), id: 0, pid: 0 };
         let first = execution.message().await?;
         Ok::<_, GuestError>((execution, first))
     };
@@ -547,9 +588,15 @@ type ReadStream = ServerStream<v1::__buffa::view::ReadResponseView<'static>>;
 type WatchStream = ServerStream<v1::__buffa::view::WatchEventView<'static>>;
 type TunnelStream = BidiStream<v1::TunnelRequest, v1::__buffa::view::TunnelResponseView<'static>>;
 
+/// Where the events of a process come from.
+enum Events {
+    Stream(Box<EventStream>),
+    Direct(Box<direct::Program>),
+}
+
 /// An attached process.
 pub struct Execution {
-    stream: Box<EventStream>,
+    events: Events,
     /// Its id in the guest; unlike its pid it is never reused.
     pub id: u64,
     /// Its pid inside, 0 if attached later.
@@ -585,6 +632,9 @@ impl Execution {
     /// # Errors
     /// See [`GuestError`].
     pub async fn next(&mut self) -> Result<Option<ProcessEvent>> {
+        if let Events::Direct(program) = &mut self.events {
+            return program.next().await;
+        }
         let Some(event) = self.message().await? else { return Ok(None) };
         Ok(Some(match event {
             Event::Started(started) => ProcessEvent::Started { id: started.id, pid: started.pid },
@@ -601,12 +651,13 @@ impl Execution {
     }
 
     async fn message(&mut self) -> Result<Option<Event>> {
-        match self.stream.message::<v1::ProcessEvent>().await? {
+        let Events::Stream(stream) = &mut self.events else { return Ok(None) };
+        match stream.message::<v1::ProcessEvent>().await? {
             Some(message) => {
                 let event = message.to_owned_message().event;
                 event.map(Some).ok_or(GuestError::Protocol { what: "an event has no content" })
             }
-            None => match self.stream.error() {
+            None => match stream.error() {
                 Some(error) => Err(error.clone().into()),
                 None => Ok(None),
             },

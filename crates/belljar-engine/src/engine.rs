@@ -92,10 +92,8 @@ pub enum Life<'a> {
     /// For one run, with an id chosen by the engine. It has one connection, and ends when it is dropped or with this
     /// process.
     Run {
-        /// Wait for its guest. Otherwise calls to the guest are queued in the connection until it is up; a failed
-        /// launch then appears as a guest that is gone, and [`Sandbox::explain`] returns the reason. [`crate::run`]
-        /// does so itself.
-        wait: bool,
+        /// Who speaks first.
+        first: First,
     },
     /// Until it is ended explicitly, with an id that the caller has chosen and recorded before. Its guest accepts any
     /// number of connections ([`Sandbox::connect`]); `limits.timeout` of the spec is only the default timeout of
@@ -109,11 +107,23 @@ pub enum Life<'a> {
     },
 }
 
+/// What a sandbox for one run begins with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum First {
+    /// Its guest is waited for.
+    Guest,
+    /// Calls to the guest are queued in the connection until it is up; a failed launch then appears as a guest that is gone, and
+    /// [`Sandbox::explain`] returns the reason. [`crate::run`] does so itself.
+    Call,
+    /// The same, and the first call is the start of the only program that runs in it, which some engines start faster then.
+    Start,
+}
+
 impl<'a> CreateRequest<'a> {
     /// Creates a request for a sandbox for one run, whose guest is waited for.
     #[must_use]
     pub const fn run(spec: &'a SandboxSpec) -> Self {
-        Self { spec, life: Life::Run { wait: true } }
+        Self { spec, life: Life::Run { first: First::Guest } }
     }
 
     /// Creates a request for a long-lived sandbox.

@@ -27,14 +27,14 @@ pub use client::{
     ProcessEvent, Search, Tunnel, Upload, Watch, events, receive_from, unpack_messages, write_messages,
 };
 pub use collect::{Collector, LogFile, MAX_IN_MEMORY_BYTES, OpenSpill};
-pub use engine::{CreateRequest, Engine, Life, NetworkLog, Sandbox, Survivor, Usage, Walls};
+pub use engine::{CreateRequest, Engine, First, Life, NetworkLog, Sandbox, Survivor, Usage, Walls};
 pub use engine_error::{EngineError, THIS_COMMAND};
 pub use environment::{Environment, visible_processors};
 pub use judge::{Judgement, judge, judge_lost};
 pub use kind::{EngineKind, EngineSetup, Finding, FindingState};
 pub use log_dir::LogDir;
 pub use records::Records;
-pub use run::{DEADLINE_SLACK, InputFile, OutputStream, RunRequest, STOP_GRACE, Silent, Sink, run};
+pub use run::{DEADLINE_SLACK, InputFile, OutputStream, RunRequest, STOP_GRACE, Silent, Sink, first, run};
 pub use stored_output::{Spill, StoredFile, StoredOutput};
 pub use tunnel::TunnelIo;
 

@@ -15,7 +15,7 @@ use tokio::io::AsyncRead;
 use crate::changes::Snapshot;
 use crate::client::{Execution, GuestError, ProcessEvent};
 use crate::collect::{Collector, LogFile};
-use crate::engine::{Sandbox, Usage};
+use crate::engine::{First, Sandbox, Usage};
 use crate::engine_error::EngineError;
 use crate::judge::{judge, judge_lost};
 use crate::log_dir::LogDir;
@@ -201,9 +201,7 @@ async fn run_in<S: Sink>(
     }
     let source_path = sandbox.home.join(&request.source_name);
     let mut inline = None;
-    // If files are tracked, the source must exist before the first snapshot.
-    let is_small = request.source.len() <= MAX_INLINE_BYTES;
-    if is_small && request.language.compile.is_none() && !request.track_files {
+    if is_inline(request.language, &request.source, request.track_files) {
         inline = Some(v1::InlineFile {
             path: path_bytes(&source_path),
             data: request.source,
@@ -294,6 +292,17 @@ async fn run_in<S: Sink>(
         isolation: sandbox.isolation.clone(),
         timings: Some(timings),
     })
+}
+
+/// Returns what a run without input files begins with in a sandbox that is created for it.
+#[must_use]
+pub fn first(language: &Language, source: &[u8], track_files: bool) -> First {
+    if is_inline(language, source, track_files) { First::Start } else { First::Call }
+}
+
+/// Reports whether the source goes with the start of the program. If files are tracked, it must exist before the first snapshot.
+fn is_inline(language: &Language, source: &[u8], track_files: bool) -> bool {
+    source.len() <= MAX_INLINE_BYTES && language.compile.is_none() && !track_files
 }
 
 /// Changes the memory limit if it is enforced from outside. Otherwise the guest enforces the limit that it was started

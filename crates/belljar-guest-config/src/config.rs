@@ -30,6 +30,10 @@ pub struct GuestConfig {
     /// long as the host keeps it open.
     #[serde(default)]
     pub many_connections: bool,
+    /// True if the first that the host asks for is the start of the one program that runs here. It is started without a runtime, without
+    /// HTTP/2 and without the thread that starts others; see `direct.rs` of belljar-guest.
+    #[serde(default)]
+    pub direct: bool,
     /// True if the guest is pid 1 of a pid namespace, so that all other visible processes are its own.
     pub first_process: bool,
     /// True if the guest got its own writable `/proc`.

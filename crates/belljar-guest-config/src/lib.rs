@@ -37,8 +37,9 @@ pub const GUEST_WITHOUT_SETUP: i32 = 122;
 
 /// Returns the number of the guest's threads, each of which counts against a process limit.
 ///
-/// As the first process of its namespace it has one more, which starts user code; see `spawner.rs` of belljar-guest.
+/// As the first process of its namespace it has one more, which starts user code; see `spawner.rs` of belljar-guest. It has not, as long
+/// as it serves one program ([`GuestConfig::direct`]).
 #[must_use]
-pub const fn guest_threads(is_first_process: bool) -> u32 {
-    if is_first_process { 2 } else { 1 }
+pub const fn guest_threads(is_first_process: bool, is_direct: bool) -> u32 {
+    if is_first_process && !is_direct { 2 } else { 1 }
 }

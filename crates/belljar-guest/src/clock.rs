@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// Longest sleep at once, while there is a deadline.
-const SLICE: Duration = Duration::from_millis(250);
+pub(crate) const SLICE: Duration = Duration::from_millis(250);
 
 /// Time by which a slice may be late on a busy machine. The host has a limit of its own for code that makes the guest late.
 const MAX_LATE: Duration = Duration::from_millis(750);

@@ -1,7 +1,7 @@
 //! Lifecycle of the guest: builds the last walls, serves the host, reaps children, enforces the deadline and the limits
 //! that no cgroup enforces, and exits when the host closes its socket.
 
-use std::io::{self, Read as _};
+use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -115,34 +115,18 @@ pub(crate) fn setup<E: Into<io::Error>>(what: &'static str) -> impl FnOnce(E) ->
 }
 
 /// Connections of the host.
-enum Host {
+pub(crate) enum Host {
     /// The inherited socket: the connection itself, or what delivers connections.
     Inherited(OwnedFd),
     /// Those to the guest's own socket.
     Listening(Listening),
 }
 
-/// Runs the guest until its connection closes, or its deadline passes. With `listen` it inherits nothing, and listens there.
+/// Runs a guest that inherits nothing, and listens at `path`.
 ///
 /// # Errors
-/// See [`GuestError`]: a guest that cannot build its walls does not serve.
-pub(crate) fn run(listen: Option<&Path>) -> Result<(), GuestError> {
-    belljar_linux::reset_fault_handlers();
-    if let Some(path) = listen {
-        return run_listening(path);
-    }
-    let config =
-        belljar_linux::inherited_fd(belljar_linux::GUEST_CONFIG_FD).map_err(GuestError::Connection)?;
-    let mut text = String::new();
-    std::fs::File::from(config).read_to_string(&mut text).map_err(GuestError::Connection)?;
-    let config: GuestConfig = serde_json::from_str(&text).map_err(GuestError::Config)?;
-    let socket =
-        belljar_linux::inherited_fd(belljar_linux::GUEST_SOCKET_FD).map_err(GuestError::Connection)?;
-    let guest = Guest::start(config)?;
-    runtime()?.block_on(guest.serve(Host::Inherited(socket)))
-}
-
-fn run_listening(path: &Path) -> Result<(), GuestError> {
+/// See [`GuestError`].
+pub(crate) fn run_listening(path: &Path) -> Result<(), GuestError> {
     let runtime = runtime()?;
     let opened = runtime.block_on(Listening::open(path));
     let (mut listening, config) =
@@ -150,7 +134,7 @@ fn run_listening(path: &Path) -> Result<(), GuestError> {
     match check_socket(path, &config).and_then(|()| Guest::start(config)) {
         Ok(guest) => runtime.block_on(async {
             listening.answer(&Welcome::accept()).await;
-            guest.serve(Host::Listening(listening)).await
+            Arc::new(guest).serve(Host::Listening(listening)).await
         }),
         Err(error) => {
             runtime.block_on(listening.answer(&Welcome::refuse(error.chain())));
@@ -171,7 +155,11 @@ fn check_socket(socket: &Path, config: &GuestConfig) -> Result<(), GuestError> {
     }
 }
 
-fn runtime() -> Result<tokio::runtime::Runtime, GuestError> {
+/// Makes the guest's runtime.
+///
+/// # Errors
+/// Fails if the kernel refuses what it needs.
+pub(crate) fn runtime() -> Result<tokio::runtime::Runtime, GuestError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.map_err(setup("start the guest's runtime"))
 }
@@ -187,7 +175,10 @@ impl Guest {
     }
 
     /// Builds the walls.
-    fn start(config: GuestConfig) -> Result<Arc<Self>, GuestError> {
+    ///
+    /// # Errors
+    /// See [`GuestError`]: a guest that cannot build its walls does not serve.
+    pub(crate) fn start(config: GuestConfig) -> Result<Self, GuestError> {
         // Before the guest becomes undumpable, which makes its OOM score inaccessible too.
         let proc_dir = Self::proc_dir(&config)?;
         let oom_mark = config.first_process.then(|| OomMark::open(proc_dir.as_fd()).ok()).flatten();
@@ -205,7 +196,7 @@ impl Guest {
             belljar_linux::install_seccomp(seccomp::program(profile))
                 .map_err(setup("install the filter of system calls"))?;
         }
-        Ok(Arc::new(Self::new(config, proc_dir, oom_mark)?))
+        Self::new(config, proc_dir, oom_mark)
     }
 
     fn new(config: GuestConfig, proc_dir: OwnedFd, oom_mark: Option<OomMark>) -> Result<Self, GuestError> {
@@ -253,7 +244,10 @@ impl Guest {
             close_descriptors: !config.is_without("descriptors"),
             allocates: config.is_without("fork-safe-spawn"),
         };
-        let spawner = Spawner::new(defaults, config.first_process)?;
+        let spawner = match config.first_process && !config.direct {
+            true => Spawner::thread(defaults)?,
+            false => Spawner::Caller(defaults),
+        };
         if let Some(user) = config.machine {
             // The thread of the spawner stays root. What the host asks for is done as the user, but all processes can be ended.
             belljar_linux::serve_as(user.uid, user.gid, user.capabilities, CAP_KILL)
@@ -272,7 +266,11 @@ impl Guest {
         })
     }
 
-    async fn serve(self: Arc<Self>, host: Host) -> Result<(), GuestError> {
+    /// Serves the host until its connection closes, or the deadline passes.
+    ///
+    /// # Errors
+    /// Fails if the kernel refuses what serving takes.
+    pub(crate) async fn serve(self: Arc<Self>, host: Host) -> Result<(), GuestError> {
         let mut children = signal(SignalKind::child()).map_err(setup("listen for SIGCHLD"))?;
         let reaper = Arc::clone(&self);
         tokio::spawn(async move {
@@ -319,6 +317,11 @@ impl Guest {
             }
         }
         self.proc.signal_all(SIGKILL);
+    }
+
+    /// Returns the deadline, if there is one.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        *self.deadline.borrow()
     }
 
     /// Sets the deadline; `None` removes it.

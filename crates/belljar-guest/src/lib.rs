@@ -5,6 +5,7 @@
 mod bootstrap;
 mod clock;
 mod connections;
+mod direct;
 mod enter;
 mod files;
 #[cfg(feature = "fuzzing")]

@@ -4,7 +4,8 @@
 //! everything it starts inherits the domain: a sandbox's programs see each other in `/proc`, and can signal each other,
 //! as on any machine. The guest's first thread stays outside, so nothing in the domain can trace the guest. The guest
 //! could be signalled through that other thread's id, though, so only the first process of a namespace uses such a
-//! thread: its namespace cannot kill it (pid_namespaces(7)). Elsewhere each program enters a domain of its own.
+//! thread: its namespace cannot kill it (pid_namespaces(7)). Elsewhere each program enters a domain of its own, and so does one that is
+//! alone in its sandbox (`direct.rs`).
 
 use std::ffi::CString;
 use std::io;
@@ -61,14 +62,22 @@ pub(crate) enum Spawner {
 }
 
 impl Spawner {
-    /// Starts the thread, which enters the domain, if this is the first process of a namespace.
+    /// Makes a thread start programs from now on. For the first process of a namespace.
+    ///
+    /// # Errors
+    /// See [`Self::thread`].
+    pub(crate) fn into_thread(self) -> Result<Self, GuestError> {
+        match self {
+            Self::Caller(defaults) => Self::thread(defaults),
+            Self::Thread(_) => Ok(self),
+        }
+    }
+
+    /// Starts the thread, which enters the domain.
     ///
     /// # Errors
     /// Fails if the thread cannot start or enter the domain; nothing may be started then.
-    pub(crate) fn new(defaults: ProcessDefaults, is_first_process: bool) -> Result<Self, GuestError> {
-        if !is_first_process {
-            return Ok(Self::Caller(defaults));
-        }
+    pub(crate) fn thread(defaults: ProcessDefaults) -> Result<Self, GuestError> {
         let (jobs, queue) = mpsc::channel::<Job>();
         let (ready, is_ready) = mpsc::sync_channel(1);
         std::thread::Builder::new()

@@ -50,9 +50,7 @@ const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 /// Starts the process that `request` describes.
 pub(crate) fn start(guest: &Arc<Guest>, request: &v1::StartRequest) -> Result<Arc<Process>, ConnectError> {
     let command = Command::from_request(guest, request)?;
-    write_files(guest, request)?;
-    let script =
-        if is_long(&request.shell) { Some(script_file(&guest.config.home, &request.shell)?) } else { None };
+    let script = prepare_files(guest, request)?;
     let started = Instant::now();
     let streams = Streams::open(request)?;
     let spawned = spawn(guest, &command, streams.child, streams.terminal.is_some(), script)?;
@@ -77,6 +75,15 @@ pub(crate) fn start(guest: &Arc<Guest>, request: &v1::StartRequest) -> Result<Ar
         tokio::spawn(enforce_timeout(Arc::clone(guest), Arc::clone(&process), timeout, grace));
     }
     Ok(process)
+}
+
+/// Writes the files in the request. Returns the one from which its shell reads the command line, if that is too long for an argument.
+pub(crate) fn prepare_files(
+    guest: &Guest,
+    request: &v1::StartRequest,
+) -> Result<Option<OwnedFd>, ConnectError> {
+    write_files(guest, request)?;
+    is_long(&request.shell).then(|| script_file(&guest.config.home, &request.shell)).transpose()
 }
 
 /// Returns the time between SIGTERM and SIGKILL, where 0 means the sandbox's default.
@@ -606,22 +613,21 @@ pub(crate) async fn finish(guest: Arc<Guest>, process: Arc<Process>) {
 
 /// Kills the leftover processes; returns their number.
 fn kill_leftovers(guest: &Guest, process: &Process) -> u32 {
-    let is_last = guest.table.running().is_empty();
-    if is_last && guest.proc.whole_namespace {
-        if belljar_linux::kill_all(0).is_err() {
-            return 0;
-        }
-        let leftovers = guest.proc.count_running();
-        let _ = belljar_linux::kill_all(SIGKILL);
-        return leftovers;
-    }
-    if is_last {
-        let leftovers = guest.proc.count_running();
-        guest.proc.signal_all(SIGKILL);
-        return leftovers;
+    if guest.table.running().is_empty() {
+        return kill_all_others(guest);
     }
     // The process was reaped, so its pid must not be signalled any more: only its session is.
     guest.proc.signal_tree(process.pid, true, SIGKILL)
+}
+
+/// Kills all processes except the guest, and returns their number.
+pub(crate) fn kill_all_others(guest: &Guest) -> u32 {
+    if guest.proc.whole_namespace && belljar_linux::kill_all(0).is_err() {
+        return 0;
+    }
+    let leftovers = guest.proc.count_running();
+    guest.proc.signal_all(SIGKILL);
+    leftovers
 }
 
 async fn enforce_timeout(guest: Arc<Guest>, process: Arc<Process>, timeout: Duration, grace: Duration) {

@@ -6,7 +6,7 @@
 
 use std::ffi::{CStr, CString, c_char, c_int, c_long, c_uint, c_void};
 use std::io;
-use std::os::fd::{AsFd as _, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 use rustix::io::Errno;
 
@@ -312,6 +312,56 @@ pub fn block_child_signal() -> Result<(), Errno> {
         libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut())
     };
     if error == 0 { Ok(()) } else { Err(Errno::from_raw_os_error(error)) }
+}
+
+/// Ends of children, as a descriptor that is readable once one has ended. Until it is dropped, SIGCHLD is blocked in this thread.
+#[derive(Debug)]
+pub struct ChildSignal {
+    fd: OwnedFd,
+}
+
+impl ChildSignal {
+    /// Opens it (signalfd(2)).
+    ///
+    /// # Errors
+    /// The kernel's reason.
+    pub fn open() -> Result<Self, Errno> {
+        block_child_signal()?;
+        // SAFETY: a plain set of bits, emptied before it is changed and read; the kernel returns a new descriptor.
+        let fd = unsafe {
+            let mut set: libc::sigset_t = std::mem::zeroed();
+            libc::sigemptyset(&raw mut set);
+            libc::sigaddset(&raw mut set, libc::SIGCHLD);
+            libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK)
+        };
+        check(fd.into())?;
+        // SAFETY: it has just been opened, and nothing else knows its number.
+        Ok(Self { fd: unsafe { OwnedFd::from_raw_fd(fd) } })
+    }
+
+    /// Takes what has been signalled; the children are reaped with [`reap_one`] afterwards.
+    pub fn clear(&self) {
+        let mut signals = [0u8; size_of::<libc::signalfd_siginfo>()];
+        while matches!(rustix::io::read(&self.fd, &mut signals), Ok(1..) | Err(Errno::INTR)) {}
+    }
+}
+
+impl AsFd for ChildSignal {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl Drop for ChildSignal {
+    fn drop(&mut self) {
+        // SAFETY: a plain set of bits, emptied before it is changed and read.
+        unsafe {
+            let mut set: libc::sigset_t = std::mem::zeroed();
+            libc::sigemptyset(&raw mut set);
+            libc::sigaddset(&raw mut set, libc::SIGCHLD);
+            libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const set, std::ptr::null_mut());
+        }
+    }
 }
 
 /// Blocks every signal of this thread until dropped.

@@ -49,7 +49,7 @@ pub use fork_server::{ForkError, ForkServer, serve_forks};
 pub use image::{ImageError, ImageMount, open_written_device};
 pub use jail::{JailError, MAX_DATA_BYTES, Reach, enter_jail};
 pub use kernel::{
-    CStringArray, LandlockAttr, MOUNT_ATTR_NODEV, MOUNT_ATTR_NOEXEC, MOUNT_ATTR_NOSUID,
+    CStringArray, ChildSignal, LandlockAttr, MOUNT_ATTR_NODEV, MOUNT_ATTR_NOEXEC, MOUNT_ATTR_NOSUID,
     MOUNT_ATTR_NOSYMFOLLOW, MOUNT_ATTR_RDONLY, PROPAGATION_PRIVATE, Reaped, become_subreaper,
     block_child_signal, children_cpu_us, cloexec_from, close_from, fork_alone, inherited_fd, install_seccomp,
     kill, kill_all, landlock_abi, lock_byte, mount_setattr, moving_calls, pidfd_kill, reap_one,

@@ -193,7 +193,7 @@ fn user() -> Finding {
 }
 
 fn guest(config: &LocalConfig) -> Finding {
-    const FIX: &str = "put belljar and belljar-guest of one build into one directory";
+    const FIX: &str = "put belljar, belljar-service and belljar-guest of one build into one directory";
     let describe = |path: &std::path::Path| format!("a program of its own, {}", path.display());
     match &config.guest {
         Some(path) => match GuestChoice::at(path).path() {

@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use belljar_engine::backend::random;
-use belljar_engine::{Capabilities, CreateRequest, Engine, EngineError, Life, Sandbox, Walls as _};
+use belljar_engine::{Capabilities, CreateRequest, Engine, EngineError, First, Life, Sandbox, Walls as _};
 use belljar_gateway::Authority;
 use belljar_guest_config::OnHostLoss;
 use belljar_linux::{CgroupLayout, GatewayPlan, LaunchPlan, MAX_DATA_BYTES, Supervisor, Wall, Without};
@@ -139,6 +139,7 @@ impl LocalEngine {
             spec,
             id: &id,
             is_long: matches!(life, Life::Long { .. }),
+            starts: matches!(life, Life::Run { first: First::Start }),
             without,
             watched: false,
             cgroups: false,
@@ -173,6 +174,9 @@ impl LocalEngine {
         let started = gateway.map(Prepared::start).transpose();
         let (gateway, no_gateway) = started.map_or_else(|error| (None, Some(error)), |one| (one, None));
         let home = crate::planner::home(self.config.kind, &id);
+        let identity = &plan.identity;
+        let owner = identity.privileged.then_some((identity.outside_uid, identity.outside_gid));
+        let direct = planner.is_direct().then_some(owner);
         let counts_unaccepted = plan.namespaces.is_some() && !without.has(Wall::Unaccepted);
         // The supervisor has its own copies of the plan's descriptors.
         drop(plan);
@@ -185,6 +189,7 @@ impl LocalEngine {
             counts_unaccepted,
             cgroups,
             scratch,
+            direct,
             guest_control: sockets.control.map(Arc::new),
             gateway,
             failures,
@@ -203,7 +208,7 @@ impl LocalEngine {
         }
         let stream = stream(sockets.host).map_err(EngineError::launch("open the guest's connection"))?;
         match life {
-            Life::Run { wait: true } | Life::Long { .. } => {
+            Life::Run { first: First::Guest } | Life::Long { .. } => {
                 if let Err(error) = until_ready(&walls, &stream).await {
                     // Leftovers of the launch are removed before its failure is reported.
                     let _ = walls.stop().await;
@@ -212,7 +217,7 @@ impl LocalEngine {
                 walls.send_memory_files();
             }
             // Until then, the host would only compete with the supervisor for the processor.
-            Life::Run { wait: false } => walls.wait_until_started().await,
+            Life::Run { first: First::Call | First::Start } => walls.wait_until_started().await,
         }
         Ok(Launched { isolation, home, stream, walls })
     }
@@ -262,6 +267,7 @@ impl LocalEngine {
             spec,
             id: &id,
             is_long: true,
+            starts: false,
             without: Without::default(),
             watched: false,
             cgroups: false,
@@ -280,6 +286,7 @@ impl LocalEngine {
             counts_unaccepted: false,
             cgroups: planner.cgroups.then(|| self.layout().clone()),
             scratch: None,
+            direct: None,
             guest_control: None,
             gateway: None,
             failures,

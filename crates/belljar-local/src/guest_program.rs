@@ -72,6 +72,12 @@ impl GuestChoice {
     }
 }
 
+/// Reports whether there is a guest's program of this build beside this program.
+#[must_use]
+pub fn has_guest() -> bool {
+    GuestChoice::beside().path().is_ok()
+}
+
 /// Open program.
 #[derive(Debug)]
 struct Program {

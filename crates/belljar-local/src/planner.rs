@@ -58,6 +58,8 @@ pub(crate) struct Planner<'a> {
     pub(crate) id: &'a SandboxId,
     /// Whether the sandbox outlives its runs: its holder enforces the deadline, and its guest accepts several connections.
     pub(crate) is_long: bool,
+    /// Whether the first call to its guest is the start of its only program.
+    pub(crate) starts: bool,
     pub(crate) without: Without,
     /// Whether limits are watched instead of enforced.
     pub(crate) watched: bool,
@@ -197,7 +199,12 @@ impl Planner<'_> {
                 memory_bytes: self.spec.limits.memory.bytes(),
                 cpu_millis: self.spec.limits.cpus.millis(),
                 // The guest's own threads do not count towards the limit of the code.
-                pids: self.spec.limits.pids.get().saturating_add(guest_threads(kind == LocalKind::Local)),
+                pids: self
+                    .spec
+                    .limits
+                    .pids
+                    .get()
+                    .saturating_add(guest_threads(kind == LocalKind::Local, self.is_direct())),
             };
             return Ok(layout.plan(self.id.as_str(), &limits));
         }
@@ -354,7 +361,7 @@ impl Planner<'_> {
             // Counted per user namespace since Linux 5.14, so only the sandbox's processes count.
             limits.push((
                 rlimit::RLIMIT_NPROC,
-                u64::from(self.spec.limits.pids.get()) + u64::from(guest_threads(true)),
+                u64::from(self.spec.limits.pids.get()) + u64::from(guest_threads(true, self.is_direct())),
             ));
         }
         limits
@@ -398,6 +405,11 @@ impl Planner<'_> {
         WarmParentConfig { env, imports: imports.to_vec(), native_entry }
     }
 
+    /// Reports whether the guest starts the only program by itself. One that watches limits has a runtime for that.
+    pub(crate) fn is_direct(&self) -> bool {
+        self.starts && self.config.kind == LocalKind::Local && !self.is_machine() && !self.watched
+    }
+
     fn guest_config(&self) -> GuestConfig {
         let kind = self.config.kind;
         let home = home(self.config.kind, self.id);
@@ -415,6 +427,7 @@ impl Planner<'_> {
             grace_ms: millis(belljar_engine::STOP_GRACE),
             when_alone: self.config.on_host_loss,
             many_connections: self.is_long,
+            direct: self.is_direct(),
             first_process: kind == LocalKind::Local,
             own_proc: kind == LocalKind::Local,
             own_filter: false,

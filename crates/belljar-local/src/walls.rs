@@ -56,6 +56,8 @@ pub(crate) struct Resources {
     pub(crate) cgroups: Option<CgroupLayout>,
     /// Scratch directory: its parent, and its name.
     pub(crate) scratch: Option<(OwnedFd, CString)>,
+    /// Set if the guest starts its only program by itself: the user and the group that own the program's pipes, if not this process's.
+    pub(crate) direct: Option<Option<(u32, u32)>>,
     /// Socket over which the guest receives connections, if it accepts more than its first.
     pub(crate) guest_control: Option<Arc<OwnedFd>>,
     /// Gateway to the network, if it has one.
@@ -235,6 +237,9 @@ impl LocalWalls {
 
     /// Creates a client of the guest, whose first connection is `first`.
     pub(crate) fn guest_client(&self, first: tokio::net::UnixStream) -> GuestClient {
+        if let Some(owner) = self.resources.direct {
+            return GuestClient::direct(first, owner);
+        }
         let Some(control) = &self.resources.guest_control else { return GuestClient::new(first) };
         // The guest ends when this is closed, also if the client still exists.
         let control = Arc::downgrade(control);
@@ -493,8 +498,8 @@ impl Walls for LocalWalls {
 
 /// Returns the usage of a sandbox by its control groups. `Err` contains what could be read if the number of kills for lack of
 /// memory is unknown: the groups are gone, or are not visible from here.
-pub(crate) fn group_usage(group: &CgroupUsage, kind: LocalKind) -> Result<Usage, Usage> {
-    let own = u64::from(guest_threads(kind == LocalKind::Local));
+pub(crate) fn group_usage(group: &CgroupUsage, guest_threads: u32) -> Result<Usage, Usage> {
+    let own = u64::from(guest_threads);
     let usage = Usage {
         memory_bytes: group.memory,
         gateway_memory_bytes: group.gateway_memory,
@@ -510,12 +515,12 @@ pub(crate) fn group_usage(group: &CgroupUsage, kind: LocalKind) -> Result<Usage,
 impl LocalWalls {
     /// Returns the number of the guest's own processes in the control group.
     fn guest_threads(&self) -> u32 {
-        guest_threads(self.resources.kind == LocalKind::Local)
+        guest_threads(self.resources.kind == LocalKind::Local, self.resources.direct.is_some())
     }
 
     pub(crate) fn usage_now(&self) -> Usage {
         let mut usage = self.resources.cgroups.as_ref().map_or_else(Usage::default, |layout| {
-            let usage = group_usage(&layout.usage(self.resources.id.as_str()), self.resources.kind);
+            let usage = group_usage(&layout.usage(self.resources.id.as_str()), self.guest_threads());
             usage.unwrap_or_else(|usage| {
                 // The groups are removed soon after the first process ends.
                 Usage { oom_kills: self.progress.borrow().oom_kills.into(), ..usage }

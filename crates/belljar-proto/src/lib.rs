@@ -2,6 +2,7 @@
 //! services are generated at build time; this crate adds the transport over an already connected stream.
 
 mod connection;
+mod direct;
 mod frame;
 mod transport;
 
@@ -21,6 +22,10 @@ pub use connectrpc::codec::JsonDeserialize;
 pub use connectrpc::{
     CompressionRegistry, ConnectError, DeadlinePolicy, Encodable, ErrorCode, ErrorDetail, InboundStream,
     RequestContext, Response, ServiceRequest, ServiceResult, ServiceStream, StreamMessage,
+};
+pub use direct::{
+    HTTP2_FIRST, LENGTH_BYTES, MAX_ANSWER_BYTES, MAX_DIRECT_BYTES, direct_answer, direct_message,
+    parse_direct_answer,
 };
 pub use frame::{read_frame, write_frame};
 pub use generated::belljar::v1;

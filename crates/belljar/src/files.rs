@@ -119,6 +119,11 @@ struct Tree<'a> {
 }
 
 impl Inputs {
+    /// Reports whether there is nothing to put in.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.files.is_empty() && self.dirs.is_empty() && self.links.is_empty()
+    }
+
     /// Finds and checks everything that `pairs` name.
     pub(crate) fn find(pairs: &[OsString], script: Option<Script<'_>>) -> Result<Self, Quit> {
         let mut inputs = Self::default();

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use belljar_client::v1::CreateSandboxRequest;
 use belljar_client::{MessageField, well_known};
-use belljar_engine::{CreateRequest, Engine, EngineError, Life, RunRequest, Sandbox, THIS_COMMAND};
+use belljar_engine::{CreateRequest, Engine, EngineError, First, Life, RunRequest, Sandbox, THIS_COMMAND};
 use belljar_model::{
     ASK_TO_ALLOW, EngineName, Event, HintReader, ImageReference, Language, NetworkEvent, NetworkMode,
     NetworkPolicy, NetworkReport, Outcome, Phase, RunResult, SandboxSpec, Tree,
@@ -123,7 +123,15 @@ pub(crate) fn run(args: &RunArgs, begin: Instant) -> Result<u8, Quit> {
             None => {
                 let engine = checked.engine();
                 let spec = SandboxSpec { network: created_network, ..checked.spec.clone() };
-                let request = CreateRequest { spec: &spec, life: Life::Run { wait: false } };
+                let first = match inputs.is_empty() && command.packages.is_empty() {
+                    true => belljar_engine::first(
+                        program.language,
+                        &program.source,
+                        command.form() != Form::Plain,
+                    ),
+                    false => First::Call,
+                };
+                let request = CreateRequest { spec: &spec, life: Life::Run { first } };
                 let creation = async {
                     let sandbox = create(&*engine, request).await?;
                     Ok(Created { sandbox, memory: None, may_wait: false })

@@ -266,13 +266,15 @@ impl Trace {
     }
 }
 
-/// Traces one launch, with one trace for each thread.
-fn trace(without: &str) -> Vec<Trace> {
+/// Traces one launch, with these flags of `run`, with one trace for each thread.
+fn trace(without: &str, flags: &[&str]) -> Vec<Trace> {
     let dir = tempfile::tempdir().unwrap();
     let output = Command::new("strace")
         .args(["-ff", "-qq", "-y", "-s", "256", "-e", "signal=none", "-o"])
         .arg(dir.path().join("trace"))
-        .args([BELLJAR, "run", "-l", "sh", "-c", ":"])
+        .args([BELLJAR, "run"])
+        .args(flags)
+        .args(["-l", "sh", "-c", ":"])
         .env_clear()
         .env("PATH", "/usr/local/bin:/usr/bin:/bin")
         .env("BELLJAR_TEST_WITHOUT", without)
@@ -292,7 +294,7 @@ fn trace(without: &str) -> Vec<Trace> {
 
 /// Returns the golden text of a launch without the given walls.
 fn launch(without: &str) -> String {
-    let traces = trace(without);
+    let traces = trace(without, &[]);
     let find = |name: &str, word: &str| {
         traces
             .iter()
@@ -304,9 +306,6 @@ fn launch(without: &str) -> String {
     let supervisor = find("prctl", "belljar-super");
     let first = find("prctl", "belljar-init");
     let helper = find("unshare", "CLONE_NEWNET");
-    let spawner =
-        traces.iter().find(|trace| trace.0.iter().any(|call| call.name == "landlock_restrict_self"));
-    let spawner = spawner.unwrap();
     let code = find("execve", "/bin/sh");
 
     let mut text = String::from(
@@ -339,12 +338,21 @@ fn launch(without: &str) -> String {
     section("The first process, which takes that over, in any order", taken);
     section("The first process, until it becomes the guest", ordered(&first.0[equipped..=exec]));
     let is_clone = |call: &Call| call.name.starts_with("clone") && call.error.is_empty();
-    let spawns = exec + first.0[exec..].iter().position(is_clone).unwrap();
-    section("The guest, until it starts its other thread: the set", names(&first.0[exec + 1..=spawns]));
-    let spawns = spawner.position(is_clone);
-    section("The guest's other thread, until it starts the code: the set", names(&spawner.0[..=spawns]));
+    let spawns = |first: &Trace, exec: usize| exec + first.0[exec..].iter().position(is_clone).unwrap();
+    section("The guest, until it starts the code: the set", names(&first.0[exec + 1..=spawns(first, exec)]));
     let exec = code.position(|call| call.name == "execve" && call.error.is_empty());
     section("The code, from its clone to its exec", ordered(&code.0[..=exec]));
+
+    // A list of changed files needs a guest with a runtime.
+    let others = trace(without, &["--json"]);
+    let guest = others.iter().find(|trace| trace.has("prctl", "belljar-init")).unwrap();
+    let exec = guest.position(|call| call.name == "execveat");
+    let title = "A guest with a runtime, until it starts its other thread: the set";
+    section(title, names(&guest.0[exec + 1..=spawns(guest, exec)]));
+    let restricts = |trace: &&Trace| trace.0.iter().any(|call| call.name == "landlock_restrict_self");
+    let spawner = others.iter().find(restricts).unwrap();
+    let title = "Its other thread, until it starts the code: the set";
+    section(title, names(&spawner.0[..=spawner.position(is_clone)]));
 
     for calls in [&supervisor.0, &first.0] {
         let names = cgroup_names(calls);

@@ -203,6 +203,7 @@ pub fn guest_config(
         grace_ms: millis(STOP_GRACE),
         when_alone: if is_long { OnHostLoss::Stay } else { OnHostLoss::End },
         many_connections: is_long,
+        direct: false,
         first_process: true,
         own_proc: false,
         own_filter: true,

@@ -117,7 +117,7 @@ impl GuestCall for v1::AttachRequest {
     async fn call(self, guest: &GuestClient) -> Result<Execution> {
         let id = self.id;
         let stream = open_stream(guest.processes(None).attach(self)).await?;
-        Ok(Execution { stream: Box::new(stream), id, pid: 0 })
+        Ok(Execution { events: super::Events::Stream(Box::new(stream)), id, pid: 0 })
     }
 }
 

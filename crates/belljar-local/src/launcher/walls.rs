@@ -4,11 +4,13 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use belljar_engine::{EngineError, GuestClient, NetworkLog, Usage, Walls};
+use belljar_guest_config::guest_threads;
 use belljar_linux::{CgroupLayout, CgroupUsage, CounterFiles, LaunchPhase};
 use belljar_model::{LimitsChange, NetworkPolicy, SandboxId};
 use futures::future::BoxFuture;
 use tokio::net::UnixStream;
 
+use crate::LocalKind;
 use crate::launcher::engine::{Connect, ExitNotice, Shared};
 use crate::launcher::link::{Link, LinkError};
 use crate::launcher::messages::{Answer, Request, SandboxFacts, millis};
@@ -138,7 +140,8 @@ impl LauncherWalls {
 
     /// Converts what the control groups show; asks the launcher if they cannot be read from here.
     async fn to_usage(&self, group: Option<CgroupUsage>) -> Usage {
-        if let Some(Ok(usage)) = group.map(|group| group_usage(&group, self.held.shared.kind())) {
+        let threads = guest_threads(self.held.shared.kind() == LocalKind::Local, false);
+        if let Some(Ok(usage)) = group.map(|group| group_usage(&group, threads)) {
             return usage;
         }
         match self.request(Request::Usage { id: self.id() }).await {

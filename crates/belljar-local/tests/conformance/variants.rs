@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use belljar_engine::conformance::{
     Capability, Case, Conforming, Context, HostDirs, LOCAL, NONE, Outcome, PROCESS, cases,
 };
-use belljar_engine::{Capabilities, CreateRequest, Engine, EngineError, Sandbox};
+use belljar_engine::{Capabilities, CreateRequest, Engine, EngineError, First, Life, Sandbox};
 use belljar_local::{LauncherConfig, LauncherEngine, LocalConfig, LocalEngine, LocalKind};
 use belljar_model::{EngineName, LimitsGrade, SandboxSpec};
 use futures::future::BoxFuture;
@@ -25,6 +25,8 @@ pub(crate) struct Variant {
     pub(crate) is_launched: bool,
     /// Whether each sandbox has warm interpreters; only cases about contexts are included then.
     pub(crate) is_warm: bool,
+    /// Whether the guest starts the only program by itself; only cases that run one are included then.
+    pub(crate) is_direct: bool,
     pub(crate) engine: &'static Conforming,
     /// What the set-up lacks of the engine's capabilities.
     pub(crate) lacks: &'static [Capability],
@@ -45,6 +47,7 @@ pub(crate) const VARIANTS: &[Variant] = &[
         grade: LimitsGrade::Cgroup,
         is_launched: false,
         is_warm: false,
+        is_direct: false,
         engine: &LOCAL,
         lacks: &[],
     },
@@ -55,6 +58,7 @@ pub(crate) const VARIANTS: &[Variant] = &[
         grade: LimitsGrade::Watched,
         is_launched: false,
         is_warm: false,
+        is_direct: false,
         engine: &LOCAL,
         lacks: WATCHED,
     },
@@ -65,6 +69,7 @@ pub(crate) const VARIANTS: &[Variant] = &[
         grade: LimitsGrade::Cgroup,
         is_launched: false,
         is_warm: false,
+        is_direct: false,
         engine: &PROCESS,
         lacks: &[],
     },
@@ -75,6 +80,7 @@ pub(crate) const VARIANTS: &[Variant] = &[
         grade: LimitsGrade::Watched,
         is_launched: false,
         is_warm: false,
+        is_direct: false,
         engine: &PROCESS,
         lacks: WATCHED,
     },
@@ -85,6 +91,7 @@ pub(crate) const VARIANTS: &[Variant] = &[
         grade: LimitsGrade::Watched,
         is_launched: false,
         is_warm: false,
+        is_direct: false,
         engine: &NONE,
         lacks: &[],
     },
@@ -95,6 +102,7 @@ pub(crate) const VARIANTS: &[Variant] = &[
         grade: LimitsGrade::Cgroup,
         is_launched: true,
         is_warm: false,
+        is_direct: false,
         engine: &LOCAL,
         lacks: &[],
     },
@@ -105,6 +113,7 @@ pub(crate) const VARIANTS: &[Variant] = &[
         grade: LimitsGrade::Watched,
         is_launched: true,
         is_warm: false,
+        is_direct: false,
         engine: &LOCAL,
         lacks: WATCHED,
     },
@@ -115,13 +124,63 @@ pub(crate) const VARIANTS: &[Variant] = &[
         grade: LimitsGrade::Cgroup,
         is_launched: true,
         is_warm: true,
+        is_direct: false,
         engine: &LOCAL,
         lacks: WARM,
     },
+    Variant {
+        name: "local_direct",
+        kind: LocalKind::Local,
+        is_root: true,
+        grade: LimitsGrade::Cgroup,
+        is_launched: false,
+        is_warm: false,
+        is_direct: true,
+        engine: &LOCAL,
+        lacks: &[],
+    },
+];
+
+/// Begins of the names of cases that run one program in each sandbox.
+const ONE_PROGRAM: &[&str] = &[
+    "run_",
+    "language_",
+    "code_",
+    "fork_bomb_",
+    "pids_limit_",
+    "threads_count_",
+    "memory_hog_is_",
+    "killed_child_",
+    "refused_processes_",
+    "memory_within_",
+    "cpu_limit_",
+    "limits_are_",
+    "open_files_",
+    "full_disk_is_",
+    "full_tmp_",
+    "full_inodes_",
+    "exit_codes_",
+    "signals_are_",
+    "timeout_kills_",
+    "timeout_lets_",
+    "timeout_ends_",
+    "leftovers_are_",
+    "daemons_",
+    "orphans_",
+    "programs_get_",
+    "programs_start_",
+    "program_that_closes_",
+    "guest_survives_",
+    "guest_cannot_",
+    "unusual_output_",
+    "stop_",
+    "drop_",
+    "ended_",
+    "fifty_",
 ];
 
 /// Set-ups in which the gate runs all cases; together they cover each kind of user, limits and holder.
-const FULL: &[&str] = &["launcher_root", "local_user"];
+const FULL: &[&str] = &["launcher_root", "local_user", "local_direct"];
 
 /// Part of the names of cases that the gate leaves to `make conformance` (.config/nextest.toml).
 const REST: &str = "rest::";
@@ -147,7 +206,8 @@ impl Variant {
 
     /// Reports whether the set-up includes a case.
     pub(crate) fn includes(&self, case: &Case) -> bool {
-        !self.is_warm || case.name.starts_with("context")
+        let is_one_program = || ONE_PROGRAM.iter().any(|begin| case.name.starts_with(begin));
+        (!self.is_warm || case.name.starts_with("context")) && (!self.is_direct || is_one_program())
     }
 
     /// Returns why this user cannot run the set-up here, if so.
@@ -198,6 +258,7 @@ pub(crate) fn run_in(
     let engine: Arc<dyn Engine> = match &launcher {
         Some(launcher) if variant.is_warm => Arc::new(Warm(Arc::clone(launcher))),
         Some(launcher) => Arc::clone(launcher) as Arc<dyn Engine>,
+        None if variant.is_direct => Arc::new(Direct(LocalEngine::new(config))),
         None => Arc::new(LocalEngine::new(config)),
     };
     let context = Context::new(engine, spec, &variant.capabilities(), make("scratch")?, programs)
@@ -244,6 +305,28 @@ impl Warm {
             }
         }
         Ok(sandbox)
+    }
+}
+
+/// Engine whose sandboxes for one run are created as `belljar run` does.
+#[derive(Debug)]
+struct Direct(LocalEngine);
+
+impl Engine for Direct {
+    fn name(&self) -> EngineName {
+        self.0.name()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.0.capabilities()
+    }
+
+    fn create<'a>(&'a self, request: CreateRequest<'a>) -> BoxFuture<'a, Result<Sandbox, EngineError>> {
+        let life = match request.life {
+            Life::Run { .. } => Life::Run { first: First::Start },
+            long @ Life::Long { .. } => long,
+        };
+        self.0.create(CreateRequest { life, ..request })
     }
 }
 

@@ -63,6 +63,29 @@ fn standard_streams_may_be_regular_files() {
     assert_eq!(host.read("err"), b"done\n");
 }
 
+/// They belong to the sandbox's user, whoever has made them.
+#[test]
+fn standard_streams_are_opened_by_name() {
+    let code = "cat /dev/stdin; echo out > /dev/stdout; echo err > /dev/stderr; cat <&0 > /proc/self/fd/1";
+    for more in [&[][..], &["--json"]] {
+        let args = [&["run", "-l", "sh"], more, &["-c", code]].concat();
+        let done = Host::new().run_with_stdin(&args, b"in\n");
+        assert_eq!(done.status, 0, "{}", done.stderr);
+        match more {
+            [] => assert_eq!((done.stdout.as_slice(), done.stderr.as_str()), (&b"in\nout\n"[..], "err\n")),
+            _ => assert!(String::from_utf8_lossy(&done.stdout).contains("in\\nout\\n")),
+        }
+    }
+}
+
+/// Orphans of the program are reaped while it runs, and do not count against the limit of processes.
+#[test]
+fn orphans_do_not_use_up_the_limit_of_processes() {
+    let code = "i=0; while [ $i -lt 300 ]; do (true &); i=$((i+1)); done; echo done";
+    let done = Host::new().run(&["run", "--pids", "16", "-l", "sh", "-c", code]);
+    assert_eq!((done.status, done.stdout.as_slice()), (0, &b"done\n"[..]), "{}", done.stderr);
+}
+
 #[test]
 fn closed_output_ends_the_run_quietly() {
     let host = Host::new();

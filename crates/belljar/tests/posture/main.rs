@@ -137,7 +137,7 @@ fn posture(who: Who) -> String {
     );
     report.process(&sandbox, "belljar itself", Place::Outside, sandbox.launcher());
     report.process(&sandbox, "The supervisor", Place::Outside, sandbox.supervisor);
-    report.process(&sandbox, "The guest", Place::Inside, sandbox.guest);
+    let guest = report.process(&sandbox, "The guest", Place::Inside, sandbox.guest);
     let title = format!("The code, with {} threads", threads(sandbox.workload).len());
     let code = report.process(&sandbox, &title, Place::Inside, sandbox.workload);
 
@@ -168,6 +168,8 @@ fn posture(who: Who) -> String {
     report.line("\n# With `belljar shell`, as it differs from the code of `belljar run`");
     let lines = uniform(&shell, Place::Inside, shell.workload);
     report.difference("The program on the terminal", &lines, &code);
+    // That of root's run starts one program alone, and that of a shell whatever it is asked for.
+    report.difference("The guest", &uniform(&shell, Place::Inside, shell.guest), &guest);
     report.0
 }
 

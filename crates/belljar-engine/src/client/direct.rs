@@ -1,0 +1,431 @@
+//! The only program of a sandbox, started without HTTP/2: its output comes through pipes, and its end in a message (`direct.rs` of
+//! belljar-proto).
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use belljar_proto::{
+    ConnectError, LENGTH_BYTES, MAX_ANSWER_BYTES, Message, direct_message, parse_direct_answer, v1,
+};
+use bytes::{Bytes, BytesMut};
+use parking_lot::Mutex;
+use rustix::fs::{Gid, Uid};
+use rustix::io::{Errno, IoSlice};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
+use rustix::pipe::PipeFlags;
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::UnixStream;
+use tokio::net::unix::pipe;
+use tokio::sync::watch;
+use v1::__buffa::oneof::process_event::Event;
+
+use super::{GuestError, ProcessEvent, Result};
+
+/// The program's id. A guest that speaks HTTP/2 later counts its own from 1.
+const ID: u64 = u64::MAX;
+
+/// Maximum length of the initial input in bytes: the capacity of a pipe.
+const MAX_INPUT_BYTES: usize = 64 * 1024;
+
+/// Capacity of an output pipe in bytes.
+const PIPE_BYTES: usize = 256 * 1024;
+
+/// Size of a read in bytes.
+const READ_BYTES: usize = 64 * 1024;
+
+/// Maximum number of bytes read from a stream after the program has ended: the content of a pipe, and what others write meanwhile.
+const DRAIN_BYTES: u64 = 1 << 20;
+
+/// A connection on which a program may be started before HTTP/2 is spoken.
+pub(super) struct Direct {
+    stream: UnixStream,
+    /// The user and group of the sandbox as the host sees them, if that is not the host itself. They may open their own standard streams
+    /// by name.
+    owner: Option<(u32, u32)>,
+    phase: watch::Sender<Phase>,
+    /// The program's standard input, until it is fed.
+    input: Mutex<Option<pipe::Sender>>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// Nothing was sent.
+    Unused,
+    /// The program runs.
+    Running,
+    /// It has ended, and HTTP/2 may be spoken.
+    Ended,
+    /// HTTP/2 is spoken, or the program is not followed any more.
+    Closed,
+}
+
+impl Direct {
+    pub(super) fn new(stream: UnixStream, owner: Option<(u32, u32)>) -> Self {
+        Self { stream, owner, phase: watch::Sender::new(Phase::Unused), input: Mutex::default() }
+    }
+
+    /// Returns the connection for HTTP/2, once no program runs. There is no other one.
+    pub(super) async fn connection(&self) -> io::Result<UnixStream> {
+        let mut phase = self.phase.subscribe();
+        let _ = phase.wait_for(|phase| *phase != Phase::Running).await;
+        match self.phase.send_replace(Phase::Closed) {
+            Phase::Unused | Phase::Ended => {
+                let socket = std::os::unix::net::UnixStream::from(self.stream.as_fd().try_clone_to_owned()?);
+                UnixStream::from_std(socket)
+            }
+            Phase::Running | Phase::Closed => Err(io::ErrorKind::NotConnected.into()),
+        }
+    }
+
+    /// Starts a program. `None` if something was sent before, or if it needs what only other guests have.
+    pub(super) async fn start(self: &Arc<Self>, request: &v1::StartRequest) -> Option<Result<Program>> {
+        let can = !request.terminal.is_set() && request.kill_rest && request.keep_bytes == 0;
+        let begin = |phase: &mut Phase| {
+            let is_unused = *phase == Phase::Unused;
+            if is_unused {
+                *phase = Phase::Running;
+            }
+            is_unused
+        };
+        if !can || !self.phase.send_if_modified(begin) {
+            return None;
+        }
+        Some(self.begin(request).await)
+    }
+
+    async fn begin(self: &Arc<Self>, request: &v1::StartRequest) -> Result<Program> {
+        // From now on its end is the end of the phase.
+        let mut program = Program {
+            direct: Arc::clone(self),
+            pid: 0,
+            streams: [const { None }; 2],
+            exited: None,
+            received: Vec::new(),
+        };
+        let given = self.pipes(request, &mut program.streams).map_err(GuestError::Source)?;
+        let bytes = v1::StartRequest { stdin: Bytes::new(), ..request.clone() }.encode_to_vec();
+        let message = direct_message(&bytes);
+        let sent = self.send_with(&message, &given.iter().map(AsFd::as_fd).collect::<Vec<_>>()).await;
+        // The program's ends: its output ends with it.
+        drop(given);
+        sent.map_err(gone)?;
+        match program.answer().await? {
+            Ok(Event::Started(started)) => program.pid = started.pid,
+            Ok(_) => {
+                return Err(GuestError::Protocol { what: "the first event of a process was not its start" });
+            }
+            Err(refused) => {
+                self.phase.send_replace(Phase::Ended);
+                return Err(refused.into());
+            }
+        }
+        Ok(program)
+    }
+
+    /// Makes the program's pipes. Returns the ends that it gets.
+    fn pipes(
+        &self,
+        request: &v1::StartRequest,
+        streams: &mut [Option<Output>; 2],
+    ) -> io::Result<Vec<OwnedFd>> {
+        let mut given = Vec::new();
+        if request.stdin_open || !request.stdin.is_empty() {
+            let (reader, writer) = self.pipe()?;
+            if request.stdin.len() > MAX_INPUT_BYTES {
+                return Err(io::Error::new(io::ErrorKind::InvalidInput, "the initial input is too long"));
+            }
+            rustix::io::write(&writer, &request.stdin)?;
+            if request.stdin_open {
+                *self.input.lock() = Some(pipe::Sender::from_owned_fd(writer)?);
+            }
+            given.push(reader);
+        }
+        for (slot, stream) in streams.iter_mut().zip([v1::Stream::STREAM_STDOUT, v1::Stream::STREAM_STDERR]) {
+            let (reader, writer) = self.pipe()?;
+            let _ = rustix::pipe::fcntl_setpipe_size(&reader, PIPE_BYTES);
+            let pipe = pipe::Receiver::from_owned_fd(reader)?;
+            *slot = Some(Output { stream, pipe, offset: 0, drained: 0 });
+            given.push(writer);
+        }
+        Ok(given)
+    }
+
+    fn pipe(&self) -> io::Result<(OwnedFd, OwnedFd)> {
+        let (reader, writer) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
+        if let Some((user, group)) = self.owner {
+            // Both ends are one file.
+            rustix::fs::fchown(&reader, Some(Uid::from_raw(user)), Some(Gid::from_raw(group)))?;
+        }
+        Ok((reader, writer))
+    }
+
+    /// Sends a message, and descriptors with its first byte.
+    async fn send_with(&self, message: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+        let mut rest = message;
+        let mut descriptors = descriptors;
+        while !rest.is_empty() {
+            self.stream.writable().await?;
+            let sent = self
+                .stream
+                .try_io(tokio::io::Interest::WRITABLE, || Ok(send(self.stream.as_fd(), rest, descriptors)?));
+            match sent {
+                Ok(sent) => {
+                    rest = rest.get(sent..).unwrap_or_default();
+                    descriptors = &[];
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends the program a signal, and all its descendants. `None` if it is not this guest's only program, or has ended.
+    pub(super) async fn signal(&self, request: &v1::SignalRequest) -> Option<Result<()>> {
+        let runs = request.id == ID && *self.phase.borrow() == Phase::Running;
+        let message = direct_message(&request.encode_to_vec());
+        match runs {
+            true => Some(self.send_with(&message, &[]).await.map_err(gone)),
+            false => None,
+        }
+    }
+
+    /// Returns the program's standard input, if this is its id.
+    pub(super) fn take_input(&self, id: u64) -> Option<pipe::Sender> {
+        if id == ID { self.input.lock().take() } else { None }
+    }
+}
+
+/// Copies `source` to a program's standard input, until one of them ends. Returns the number of bytes.
+pub(super) async fn feed(mut input: pipe::Sender, mut source: impl AsyncRead + Unpin) -> Result<u64> {
+    let mut buffer = vec![0; READ_BYTES];
+    let mut fed = 0;
+    loop {
+        let length = source.read(&mut buffer).await.map_err(GuestError::Source)?;
+        let piece = buffer.get(..length).unwrap_or_default();
+        // A program that accepts no more is no error.
+        if piece.is_empty() || input.write_all(piece).await.is_err() {
+            return Ok(fed);
+        }
+        fed += length as u64;
+    }
+}
+
+fn send(
+    socket: BorrowedFd<'_>,
+    bytes: &[u8],
+    descriptors: &[BorrowedFd<'_>],
+) -> std::result::Result<usize, Errno> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !descriptors.is_empty() && !control.push(SendAncillaryMessage::ScmRights(descriptors)) {
+        return Err(Errno::INVAL);
+    }
+    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+    rustix::net::sendmsg(socket, &[IoSlice::new(bytes)], &mut control, flags)
+}
+
+fn gone(error: io::Error) -> GuestError {
+    GuestError::Gone(Box::new(ConnectError::unavailable_from_transport("the guest is gone", error)))
+}
+
+/// One of the program's output streams.
+struct Output {
+    stream: v1::Stream,
+    pipe: pipe::Receiver,
+    offset: u64,
+    /// Bytes that were read after the program has ended.
+    drained: u64,
+}
+
+impl Output {
+    /// Waits for the next bytes; empty at the end. Cancel-safe.
+    async fn next(&mut self) -> Bytes {
+        loop {
+            if self.pipe.readable().await.is_err() {
+                return Bytes::new();
+            }
+            if let Some(bytes) = self.read() {
+                return bytes;
+            }
+        }
+    }
+
+    /// Returns what is there; empty at the end, `None` if there is nothing now.
+    fn read(&mut self) -> Option<Bytes> {
+        let mut buffer = BytesMut::with_capacity(READ_BYTES);
+        match self.pipe.try_read_buf(&mut buffer) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => None,
+            Ok(_) | Err(_) => Some(shrunk(buffer)),
+        }
+    }
+
+    /// Returns what is there; empty if there is nothing. Asks the kernel in any case: what has been written since the last wait is there,
+    /// though nothing has told so yet.
+    fn read_rest(&mut self) -> Bytes {
+        let mut buffer = BytesMut::zeroed(READ_BYTES);
+        loop {
+            match rustix::io::read(&self.pipe, buffer.as_mut()) {
+                Err(Errno::INTR) => {}
+                length => {
+                    buffer.truncate(length.unwrap_or(0));
+                    return shrunk(buffer);
+                }
+            }
+        }
+    }
+
+    fn event(&mut self, data: Bytes) -> ProcessEvent {
+        let offset = self.offset;
+        self.offset += data.len() as u64;
+        ProcessEvent::Output { stream: self.stream, offset, data }
+    }
+}
+
+/// A small piece does not keep a large buffer.
+fn shrunk(buffer: BytesMut) -> Bytes {
+    if buffer.len() < READ_BYTES / 4 { Bytes::copy_from_slice(&buffer) } else { buffer.freeze() }
+}
+
+/// The running program.
+pub(super) struct Program {
+    direct: Arc<Direct>,
+    pub(super) pid: u32,
+    /// Its output and its errors, each until its end.
+    streams: [Option<Output>; 2],
+    exited: Option<v1::Exited>,
+    /// The begin of a message.
+    received: Vec<u8>,
+}
+
+impl Program {
+    pub(super) const ID: u64 = ID;
+
+    /// Returns the next event; `None` after the last.
+    pub(super) async fn next(&mut self) -> Result<Option<ProcessEvent>> {
+        loop {
+            if let Some(event) = self.drain() {
+                return Ok(Some(event));
+            }
+            if self.exited.is_some() {
+                let exited = self.exited.take();
+                self.direct.phase.send_replace(Phase::Ended);
+                return Ok(exited.map(ProcessEvent::Exited));
+            }
+            if *self.direct.phase.borrow() != Phase::Running {
+                return Ok(None);
+            }
+            let [out, error] = &mut self.streams;
+            let answer = answer(&self.direct.stream, &mut self.received);
+            tokio::select! {
+                data = next_of(out) => match out.as_mut().filter(|_| !data.is_empty()) {
+                    Some(output) => return Ok(Some(output.event(data))),
+                    None => *out = None,
+                },
+                data = next_of(error) => match error.as_mut().filter(|_| !data.is_empty()) {
+                    Some(output) => return Ok(Some(output.event(data))),
+                    None => *error = None,
+                },
+                answer = answer => match answer? {
+                    Ok(Event::Exited(exited)) => self.exited = Some(*exited),
+                    _ => return Err(GuestError::Protocol { what: "a program has two starts" }),
+                },
+            }
+        }
+    }
+
+    /// Returns what was written before the end, once the program has ended.
+    fn drain(&mut self) -> Option<ProcessEvent> {
+        let exited = self.exited.as_mut()?;
+        for slot in &mut self.streams {
+            let Some(output) = slot else { continue };
+            if output.drained < DRAIN_BYTES
+                && let data = output.read_rest()
+                && !data.is_empty()
+            {
+                output.drained += data.len() as u64;
+                return Some(output.event(data));
+            }
+            let total = match output.stream {
+                v1::Stream::STREAM_STDERR => &mut exited.stderr_bytes,
+                _ => &mut exited.stdout_bytes,
+            };
+            *total = output.offset;
+            *slot = None;
+        }
+        None
+    }
+
+    async fn answer(&mut self) -> Result<std::result::Result<Event, ConnectError>> {
+        answer(&self.direct.stream, &mut self.received).await
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        self.direct.input.lock().take();
+        self.direct.phase.send_if_modified(|phase| {
+            let still_runs = *phase == Phase::Running;
+            if still_runs {
+                *phase = Phase::Closed;
+            }
+            still_runs
+        });
+    }
+}
+
+async fn next_of(output: &mut Option<Output>) -> Bytes {
+    match output {
+        Some(output) => output.next().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Receives a message of the guest. Cancel-safe: what has arrived is in `received`.
+async fn answer(
+    stream: &UnixStream,
+    received: &mut Vec<u8>,
+) -> Result<std::result::Result<Event, ConnectError>> {
+    loop {
+        let wanted = match received.first_chunk::<LENGTH_BYTES>() {
+            Some(length) => LENGTH_BYTES + u32::from_be_bytes(*length) as usize,
+            None => LENGTH_BYTES,
+        };
+        if wanted > LENGTH_BYTES + MAX_ANSWER_BYTES {
+            return Err(GuestError::Protocol { what: "a message is too long" });
+        }
+        let missing = wanted.saturating_sub(received.len());
+        if missing == 0 && wanted > LENGTH_BYTES {
+            let message = std::mem::take(received);
+            let parsed = parse_direct_answer(message.get(LENGTH_BYTES..).unwrap_or_default());
+            return match parsed {
+                Some(Ok(event)) => match event.event {
+                    Some(event) => Ok(Ok(event)),
+                    None => Err(GuestError::Protocol { what: "an event has no content" }),
+                },
+                Some(Err(refused)) => Ok(Err(refused)),
+                None => Err(GuestError::Protocol { what: "a message cannot be read" }),
+            };
+        }
+        if missing == 0 {
+            return Err(GuestError::Protocol { what: "a message is empty" });
+        }
+        stream.readable().await.map_err(gone)?;
+        let begin = received.len();
+        received.resize(begin + missing, 0);
+        let read = stream.try_read(received.get_mut(begin..).unwrap_or_default());
+        received.truncate(begin + *read.as_ref().unwrap_or(&0));
+        match read {
+            Ok(0) => return Err(gone(io::ErrorKind::UnexpectedEof.into())),
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(gone(error)),
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "direct_tests.rs"]
+mod tests;
