@@ -25,7 +25,7 @@ PYTHON ?= $(firstword $(wildcard /usr/bin/python3) python3)
 SCHEMATHESIS ?=
 
 # With the same features as nextest: `-p belljar` alone would build most crates a second time.
-DEBUG_BUILD = $(CARGO) build --quiet --locked --workspace --bin belljar --bin belljar-guest --test store
+DEBUG_BUILD = $(CARGO) build --quiet --locked --workspace --bin belljar --bin belljar-service --bin belljar-guest --test store
 
 NEXTEST = $(CARGO) nextest run --workspace --locked $(TEST_FEATURES)
 
@@ -56,7 +56,7 @@ build build-demo: export BELLJAR_COMMIT ?= $(shell git describe --always --dirty
 build: ## Builds the release binary.
 	@echo "== Building belljar (release; a first build takes some minutes)"
 	@$(CARGO) build --release --locked -p belljar
-	@echo "== Built $(RELEASE), and belljar-guest beside it"
+	@echo "== Built $(RELEASE), and belljar-service and belljar-guest beside it"
 
 build-demo: # Builds the program fast: see the profile `demo` in Cargo.toml.
 	@$(CARGO) build --profile demo --locked -p belljar
@@ -88,7 +88,7 @@ lint: ## Checks lints, and the structure of the crates.
 # The binary without test features shares nearly all of its crates with the tests.
 test-build: # Builds all tests, and a debug binary with a release's features.
 	@$(DEBUG_BUILD)
-	@install -D --target-directory $(dir $(PLAIN)) $(DEBUG)/belljar $(DEBUG)/belljar-guest
+	@install -D --target-directory $(dir $(PLAIN)) $(DEBUG)/belljar $(DEBUG)/belljar-service $(DEBUG)/belljar-guest
 	@$(CARGO) nextest run --no-run --workspace --locked $(TEST_FEATURES)
 
 test-rust: ## Runs the Rust tests of the gate.
@@ -203,7 +203,7 @@ packages: ## Builds packages of the debug binary, installs them as people do, an
 
 debug-packages: sdk-typescript-build
 	@mkdir -p $(PACKAGES)/bin
-	@for name in belljar belljar-guest; do strip -o $(PACKAGES)/bin/$$name $(dir $(PLAIN))$$name; done
+	@for name in belljar belljar-service belljar-guest; do strip -o $(PACKAGES)/bin/$$name $(dir $(PLAIN))$$name; done
 	@rm -rf $(PACKAGES)/dist
 	@$(PYTHON) scripts/dist.py --fast --belljar $(PACKAGES)/bin/belljar --sdk-typescript sdk/typescript --out $(PACKAGES)/dist
 	@$(PYTHON) tests/packages/test_packages.py $(PACKAGES)/dist $(PACKAGES)/bin/belljar Files Wheel Npm

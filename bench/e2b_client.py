@@ -12,7 +12,6 @@ import concurrent.futures
 import importlib.metadata
 import os
 import pathlib
-import shutil
 import sys
 import tempfile
 import threading
@@ -211,7 +210,7 @@ def main():
     load = os.getloadavg()[0]
     with tempfile.TemporaryDirectory(prefix="belljar-bench-") as directory:
         # A copy, as on installation: the linker's output is in the page cache in smaller pieces.
-        installed = shutil.copy(belljar, directory)
+        installed = measure.install(belljar, directory)
         text = render(measure_all(installed, options.rounds), load, options.rounds)
     print(text)
     if options.write:

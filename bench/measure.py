@@ -21,13 +21,14 @@ LEFTOVER_TIMEOUT = 0.2
 
 
 def install(belljar, directory):
-    """Copies the program and its guest, as on installation; returns the copy's path.
+    """Copies the programs, as on installation; returns the path of `belljar`.
 
     The linker's output is in the page cache in small pieces, which would slow down each start.
     """
-    guest = pathlib.Path(belljar).with_name("belljar-guest")
-    if guest.exists():
-        shutil.copy(guest, directory)
+    for name in ("belljar-service", "belljar-guest"):
+        other = pathlib.Path(belljar).with_name(name)
+        if other.exists():
+            shutil.copy(other, directory)
     return shutil.copy(belljar, pathlib.Path(directory, "belljar"))
 
 

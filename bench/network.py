@@ -343,7 +343,7 @@ def inside(options, belljar):
     with tempfile.TemporaryDirectory(prefix="belljar-bench-") as directory:
         here = pathlib.Path(directory)
         # A copy, as on installation: see measure.py.
-        installed = shutil.copy(belljar, here / "belljar")
+        installed = measure.install(belljar, here)
         (here / "hosts").write_text(f"127.0.0.1 localhost\n{HOST} {NAME}\n")
         subprocess.run(["mount", "--bind", here / "hosts", "/etc/hosts"], check=True)
         (here / "policy.toml").write_text(f'[network]\nexceptions = ["{NET}.0/24"]\n')

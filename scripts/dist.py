@@ -3,7 +3,7 @@
 
 usage: dist.py --belljar PROGRAM --sdk-typescript DIRECTORY [--out DIRECTORY] [--fast]
 
-PROGRAM is a compiled `belljar` with `belljar-guest` beside it, and DIRECTORY the TypeScript SDK after its build. Needs Python 3.11 and
+PROGRAM is a compiled `belljar` with `belljar-service` and `belljar-guest` beside it, and DIRECTORY the TypeScript SDK after its build. Needs Python 3.11 and
 cargo, and no network. Everything that varies is removed: the same inputs give the same bytes. Times are SOURCE_DATE_EPOCH, or that of
 the commit.
 """
@@ -32,7 +32,7 @@ from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional, Set
 
 ROOT = Path(__file__).resolve().parent.parent
 
-PROGRAMS = ["belljar", "belljar-guest"]
+PROGRAMS = ["belljar", "belljar-guest", "belljar-service"]
 
 # The first time that a ZIP archive can express, in seconds since 1970.
 ZIP_EPOCH = 315_532_800
@@ -252,7 +252,7 @@ def sbom(build: Build, packages: List[Package]) -> bytes:
 LICENSE_NAMES = re.compile(r"(?i)(licen[cs]e|copying|notice|copyright)([-._].*)?$")
 
 LINKED = """\
-The programs belljar and belljar-guest are linked statically with the GNU C library (LGPL-2.1-or-later), with the support library of GCC
+The programs belljar, belljar-guest and belljar-service are linked statically with the GNU C library (LGPL-2.1-or-later), with the support library of GCC
 (GPL-3.0-or-later with the GCC Runtime Library Exception) and with the standard library of Rust (MIT OR Apache-2.0). Belljar's source,
 with which the programs can be linked again with another version of these libraries, is at https://github.com/belljar/belljar.
 

@@ -170,7 +170,7 @@ def draw(lines: List[List[Piece]]) -> str:
 def main() -> None:
     """Draws or checks the picture."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--belljar", type=Path, required=True, help="the program, with belljar-guest beside it")
+    parser.add_argument("--belljar", type=Path, required=True, help="the program, with the others beside it")
     parser.add_argument("--check", action="store_true", help="compare the picture with what would be drawn")
     parser.add_argument("picture", type=Path)
     args = parser.parse_args()

@@ -172,7 +172,7 @@ class Files(unittest.TestCase):
             for index, (umask, zone, language) in enumerate([(0o022, "UTC", "C.UTF-8"), (0o077, "Asia/Tokyo", "C")]):
                 programs = Path(work) / f"programs-{index}"
                 programs.mkdir()
-                for name in ["belljar", "belljar-guest"]:
+                for name in ["belljar", "belljar-guest", "belljar-service"]:
                     shutil.copyfile(PROGRAM.with_name(name), programs / name)
                     (programs / name).chmod(0o700 if index else 0o755)
                 out = Path(work) / f"out-{index}"
@@ -200,7 +200,7 @@ class Files(unittest.TestCase):
                     want = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
                     self.assertEqual((digest, int(size)), (f"sha256={want}", len(data)), path)
             scripts = [entry for entry in wheel.infolist() if "/scripts/" in entry.filename]
-            self.assertEqual(sorted(Path(entry.filename).name for entry in scripts), ["belljar", "belljar-guest"])
+            self.assertEqual(sorted(Path(entry.filename).name for entry in scripts), ["belljar", "belljar-guest", "belljar-service"])
             self.assertTrue(all(entry.external_attr >> 16 == 0o100755 for entry in scripts))
 
     def test_components_have_licenses(self) -> None:
@@ -222,7 +222,7 @@ class Files(unittest.TestCase):
         contents = subprocess.run(["dpkg-deb", "--contents", only("*.deb")], stdout=subprocess.PIPE, text=True, check=True).stdout
         for line in contents.splitlines():
             self.assertEqual(line.split()[1], "root/root", line)
-        for path in ["bin/belljar", "bin/belljar-guest", "lib/systemd/system/belljar.service", "share/man/man1/belljar-run.1.gz"]:
+        for path in ["bin/belljar", "bin/belljar-guest", "bin/belljar-service", "lib/systemd/system/belljar.service", "share/man/man1/belljar-run.1.gz"]:
             self.assertIn(f" ./usr/{path}\n", contents)
         service = subprocess.run(f"dpkg-deb --fsys-tarfile {only('*.deb')} | tar -xO ./usr/lib/systemd/system/belljar.service", shell=True, stdout=subprocess.PIPE, text=True, check=True).stdout
         self.assertIn("ExecStart=/usr/bin/belljar serve", service)
@@ -269,7 +269,7 @@ class Wheel(Installed):
         if user is None:
             self.skipTest(f"needs root and the account {ACCOUNT}")
         self.become(user)
-        for name in ["belljar", "belljar-guest"]:
+        for name in ["belljar", "belljar-guest", "belljar-service"]:
             shutil.copy(PROGRAM.with_name(name), self.place)
         done = self.attempt(self.place / "belljar", "run", "-c", "print(2**64)", BELLJAR_LIMITS="")
         if done.returncode == 0:

@@ -141,15 +141,21 @@ impl Cli {
     /// Parses a command line. For `run`, which should start fast, the other commands are not built, unless help or an error has to
     /// be shown.
     fn parse_words(words: &[OsString]) -> Self {
-        if let Some(run @ [first, ..]) = words.get(1..)
-            && first == "run"
-            && let Ok(Run { args }) = Run::try_parse_from(run)
-        {
-            return Self { command: Command::Run(Box::new(args)) };
+        if let Some(args) = parse_run(words) {
+            return Self { command: Command::Run(args) };
         }
         Self::try_parse_from(words)
             .unwrap_or_else(|error| advice::advise(error, words, &Self::command()).exit())
     }
+}
+
+/// Parses the command line of a run. `None` for other commands, and if help or an error has to be shown.
+pub(crate) fn parse_run(words: &[OsString]) -> Option<Box<RunArgs>> {
+    let run @ [first, ..] = words.get(1..)? else { return None };
+    if first != "run" {
+        return None;
+    }
+    Run::try_parse_from(run).ok().map(|run| Box::new(run.args))
 }
 
 #[derive(Debug, Subcommand)]

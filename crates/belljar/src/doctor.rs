@@ -53,7 +53,7 @@ pub(crate) fn doctor(args: &DoctorArgs) -> Result<u8, Quit> {
     }
     let checked = UncheckedSpec::from_args(&SandboxArgs::default())?.resolve(None, None)?;
     let default = checked.spec.engine;
-    let findings = engines::ALL.into_iter().flat_map(|kind| kind.examine(checked.setup())).collect();
+    let findings = engines::all().flat_map(|kind| kind.examine(checked.setup())).collect();
     let (isolation, failure) = match runtime()?.block_on(attempt(&checked)) {
         Ok(isolation) => (Some(isolation), None),
         Err(error) => (None, Some(chain(error.as_ref()))),
@@ -64,7 +64,7 @@ pub(crate) fn doctor(args: &DoctorArgs) -> Result<u8, Quit> {
         capabilities: kind.open(checked.setup()).capabilities(),
         obstacles: kind.obstacles(checked.setup(), checked.spec.grade),
     };
-    let engines = engines::ALL.into_iter().map(engine).collect();
+    let engines = engines::all().map(engine).collect();
     let report = Report { schema: 2, engines, findings, failure, isolation };
     let text = if args.format.is_json() {
         serde_json::to_string_pretty(&report)? + "\n"

@@ -39,7 +39,7 @@ pub(crate) fn engine(command: &EngineCommand) -> Result<u8, Quit> {
     match command {
         EngineCommand::Ls { format } => {
             let checked = checked(None, None)?;
-            let all: Vec<_> = engines::ALL.into_iter().map(|kind| report(kind, &checked)).collect();
+            let all: Vec<_> = engines::all().map(|kind| report(kind, &checked)).collect();
             if format.is_json() {
                 print(&(serde_json::to_string_pretty(&all)? + "\n"))?;
             } else {

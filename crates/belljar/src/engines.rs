@@ -1,5 +1,7 @@
 //! The engines of this version.
 
+use std::sync::OnceLock;
+
 use belljar_docker::DockerKind;
 use belljar_engine::EngineKind;
 use belljar_gvisor::GvisorKind;
@@ -7,7 +9,7 @@ use belljar_local::LocalKind;
 use belljar_model::EngineName;
 
 /// All of them, one line each. The first one is the default.
-pub(crate) const ALL: [&dyn EngineKind; 5] = [
+pub(crate) static ALL: [&dyn EngineKind; 5] = [
     &LocalKind::Local, //
     &LocalKind::Process,
     &LocalKind::None,
@@ -15,19 +17,36 @@ pub(crate) const ALL: [&dyn EngineKind; 5] = [
     &GvisorKind,
 ];
 
+/// The one that `belljar` has without the service: the default.
+pub(crate) static OWN: [&dyn EngineKind; 1] = [&LocalKind::Local];
+
+/// Those of this program. A program that uses only some does not have the code of the others.
+static LIST: OnceLock<&[&dyn EngineKind]> = OnceLock::new();
+
+/// Sets the engines of this program, once.
+pub(crate) fn set(list: &'static [&'static dyn EngineKind]) {
+    let _ = LIST.set(list);
+}
+
+/// Returns the engines of this program.
+pub(crate) fn all() -> impl Iterator<Item = &'static dyn EngineKind> {
+    let of_tests = || if cfg!(test) { &ALL[..] } else { &OWN[..] };
+    LIST.get_or_init(of_tests).iter().copied()
+}
+
 /// Returns the default engine.
-pub(crate) const fn default() -> &'static dyn EngineKind {
-    ALL[0]
+pub(crate) fn default() -> &'static dyn EngineKind {
+    &LocalKind::Local
 }
 
 /// Returns the engine with this name.
 pub(crate) fn find(name: &str) -> Option<&'static dyn EngineKind> {
-    ALL.into_iter().find(|kind| kind.name().as_str() == name)
+    all().find(|kind| kind.name().as_str() == name)
 }
 
 /// Returns the names of all engines.
 pub(crate) fn names() -> Vec<EngineName> {
-    ALL.into_iter().map(EngineKind::name).collect()
+    all().map(EngineKind::name).collect()
 }
 
 /// Lists the names of all engines, as the allowed values of a setting.

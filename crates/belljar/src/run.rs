@@ -31,7 +31,7 @@ use crate::service::args::ServerArgs;
 use crate::service::image::{origin, start_from};
 use crate::service::link::Link;
 use crate::signals::{self, SIGINT, Signals};
-use crate::spec::{UncheckedSpec, weaker_grade};
+use crate::spec::{CheckedSpec, UncheckedSpec, weaker_grade};
 use crate::stdin::Stdin;
 use crate::timings::{self, Timings};
 
@@ -96,50 +96,52 @@ pub(crate) fn run(args: &RunArgs, begin: Instant) -> Result<u8, Quit> {
         .as_deref()
         .map(|template| remote(args, template, program.language, changed_network))
         .transpose()?;
-    let script = args.words.first().filter(|word| args.code.is_none() && *word != "-").map(Path::new);
-    let script = Script { place: &program.source_name, path: script };
-    let inputs = Inputs::find(&args.files, Some(script))?;
-    if remote.is_none() && checked.spec.engine == EngineName::LOCAL {
+    let Some(mut remote) = remote else {
+        return run_here(args, &checked, created_network, program, packages, timings);
+    };
+    let (command, inputs) = Command::new(args, template, &checked.spec, packages, &program)?;
+    let progress = Arc::new(Progress::new(STARTING, args.sandbox.quiet));
+    let shown = Arc::clone(&progress);
+    let creation = async {
+        let link = Link::open(&ServerArgs::new(args.sandbox.quiet)).await?;
+        start_from(&link, image.as_ref(), &mut remote.request).await?;
+        remote.create(link, shown).await
+    };
+    finish(command.execute(creation, program, inputs, progress, timings))
+}
+
+/// Runs a program in a sandbox without a server, which has this network at its start.
+pub(crate) fn run_here(
+    args: &RunArgs,
+    checked: &CheckedSpec,
+    network: NetworkPolicy,
+    program: Program,
+    packages: Packages,
+    timings: Timings,
+) -> Result<u8, Quit> {
+    let (command, inputs) = Command::new(args, None, &checked.spec, packages, &program)?;
+    if checked.spec.engine == EngineName::LOCAL {
         inputs.check_size(checked.spec.limits.memory.bytes())?;
     }
-    let outputs = Outputs::find(&args.outs)?;
-    if let Some(dir) = &args.log_dir {
-        check_dir(dir)?;
-    }
-    let command = Command { args, template, spec: checked.spec.clone(), outputs, packages, may_wait: false };
     let progress = Arc::new(Progress::new(STARTING, args.sandbox.quiet));
+    let engine = checked.engine();
+    let spec = SandboxSpec { network, ..checked.spec.clone() };
+    let first = match inputs.is_empty() && command.packages.is_empty() {
+        true => belljar_engine::first(program.language, &program.source, command.form() != Form::Plain),
+        false => First::Call,
+    };
+    let request = CreateRequest { spec: &spec, life: Life::Run { first } };
+    let creation = async {
+        let sandbox = create(&*engine, request).await?;
+        Ok(Created { sandbox, memory: None, may_wait: false })
+    };
+    finish(command.execute(creation, program, inputs, progress, timings))
+}
+
+/// Runs a command to its end.
+fn finish(command: impl Future<Output = Result<u8, Quit>>) -> Result<u8, Quit> {
     let runtime = runtime()?;
-    let done = runtime.block_on(async {
-        match remote {
-            Some(mut remote) => {
-                let shown = Arc::clone(&progress);
-                let creation = async {
-                    let link = Link::open(&ServerArgs::new(args.sandbox.quiet)).await?;
-                    start_from(&link, image.as_ref(), &mut remote.request).await?;
-                    remote.create(link, shown).await
-                };
-                command.execute(creation, program, inputs, progress, timings).await
-            }
-            None => {
-                let engine = checked.engine();
-                let spec = SandboxSpec { network: created_network, ..checked.spec.clone() };
-                let first = match inputs.is_empty() && command.packages.is_empty() {
-                    true => belljar_engine::first(
-                        program.language,
-                        &program.source,
-                        command.form() != Form::Plain,
-                    ),
-                    false => First::Call,
-                };
-                let request = CreateRequest { spec: &spec, life: Life::Run { first } };
-                let creation = async {
-                    let sandbox = create(&*engine, request).await?;
-                    Ok(Created { sandbox, memory: None, may_wait: false })
-                };
-                command.execute(creation, program, inputs, progress, timings).await
-            }
-        }
-    });
+    let done = runtime.block_on(command);
     // The process ends right away, which is faster than shutting the runtime down.
     std::mem::forget(runtime);
     done
@@ -273,7 +275,26 @@ struct Done {
     has_started: bool,
 }
 
-impl Command<'_> {
+impl<'a> Command<'a> {
+    /// Checks what is put in and brought out.
+    fn new(
+        args: &'a RunArgs,
+        template: Option<String>,
+        spec: &SandboxSpec,
+        packages: Packages,
+        program: &Program,
+    ) -> Result<(Self, Inputs), Quit> {
+        let script = args.words.first().filter(|word| args.code.is_none() && *word != "-").map(Path::new);
+        let script = Script { place: &program.source_name, path: script };
+        let inputs = Inputs::find(&args.files, Some(script))?;
+        let outputs = Outputs::find(&args.outs)?;
+        if let Some(dir) = &args.log_dir {
+            check_dir(dir)?;
+        }
+        let command = Self { args, template, spec: spec.clone(), outputs, packages, may_wait: false };
+        Ok((command, inputs))
+    }
+
     fn form(&self) -> Form {
         match (self.args.is_json(), self.args.events) {
             (true, _) => Form::Json,

@@ -39,7 +39,6 @@ impl UncheckedSpec {
         let file = args.spec.as_deref().map(read_spec).transpose()?.unwrap_or_default();
         let mounts_of_file = file.mounts.as_ref().map_or(0, Vec::len);
         let mut flags = flags(args)?;
-        let variable = |name| std::env::var(name).ok().filter(|value: &String| !value.is_empty());
         let engines = (variable("BELLJAR_ENGINE"), variable("CODE_EXEC_SANDBOX"));
         if flags.engine.is_some() || engines.0.is_some() || engines.1.is_some() {
             let chosen = choose_engine(flags.engine.as_deref(), engines.0.as_deref(), engines.1.as_deref())?;
@@ -47,6 +46,12 @@ impl UncheckedSpec {
         }
         flags.grade = flags.grade.or_else(|| variable(LIMITS_VARIABLE));
         Ok(Self { file: file.merge(flags), mounts_of_file, needs_network: false, image: None })
+    }
+
+    /// Reports whether nobody chooses an engine, so that it is the default.
+    pub(crate) fn is_default_engine(args: &SandboxArgs) -> bool {
+        let variables = ["BELLJAR_ENGINE", "CODE_EXEC_SANDBOX"];
+        args.engine.is_none() && args.spec.is_none() && !variables.iter().any(|name| variable(name).is_some())
     }
 
     /// Returns the limits of the flags alone, for the host's side of a sandbox that a server creates.

@@ -19,7 +19,7 @@ impl Installed {
     fn new(change: impl FnOnce(&Path)) -> Self {
         let host = Host::new();
         let guest = host.path().join("belljar-guest");
-        fs::copy(env!("CARGO_BIN_EXE_belljar"), host.path().join("belljar")).unwrap();
+        fs::copy(env!("CARGO_BIN_EXE_belljar-service"), host.path().join("belljar")).unwrap();
         fs::copy(env!("CARGO_BIN_EXE_belljar-guest"), &guest).unwrap();
         change(&guest);
         Self { host, guest }

@@ -3,6 +3,7 @@
 
 mod bad_input;
 mod files;
+mod front;
 mod guest_program;
 mod host;
 mod info;

@@ -444,7 +444,8 @@ fn hint_for_an_ordinary_user_is_a_working_command() {
     let host = Host::new();
     std::fs::set_permissions(host.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
     let program = host.path().join("belljar");
-    std::fs::copy(env!("CARGO_BIN_EXE_belljar"), &program).unwrap();
+    // It is the whole command line, whatever its name is.
+    std::fs::copy(env!("CARGO_BIN_EXE_belljar-service"), &program).unwrap();
     let as_nobody = |command: &mut std::process::Command| {
         let command = command.env_clear().env("PATH", "/usr/bin:/bin").stdin(std::process::Stdio::null());
         Done::of(command.current_dir("/").uid(65534).gid(65534))

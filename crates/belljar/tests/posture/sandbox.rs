@@ -111,7 +111,7 @@ impl Sandbox {
         fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o755)).unwrap();
         // An ordinary user may not have access to the program's own directory.
         let program = dir.path().join("belljar");
-        fs::copy(env!("CARGO_BIN_EXE_belljar"), &program).unwrap();
+        fs::copy(env!("CARGO_BIN_EXE_belljar-service"), &program).unwrap();
         fs::copy(env!("CARGO_BIN_EXE_belljar-guest"), dir.path().join("belljar-guest")).unwrap();
         let mut caller = who.command(Path::new("/bin/sleep"));
         caller.arg("1000");

@@ -190,7 +190,10 @@ fn c19_without_the_offer_a_tenant_runs_without_walls() {
     attack("C19", "service:engines", async |fixture| {
         let id = fixture.first.sandbox(&json!({ "timeout": 60, "engine": "none" })).await;
         let (server, line) = (fixture.server.pid(), "cat /proc/{}/comm");
-        assert_eq!(fixture.first.sh(&id, &line.replace("{}", &server.to_string())).await, "belljar\n");
+        assert_eq!(
+            fixture.first.sh(&id, &line.replace("{}", &server.to_string())).await,
+            "belljar-service\n"
+        );
     });
 }
 

@@ -69,7 +69,8 @@ fn advice_for_an_ordinary_user_works_as_printed() {
         chown(path, Some(NOBODY), Some(NOBODY)).unwrap();
     }
     let program = home.file("belljar");
-    std::fs::copy(env!("CARGO_BIN_EXE_belljar"), &program).unwrap();
+    // It is the whole command line, whatever its name is.
+    std::fs::copy(env!("CARGO_BIN_EXE_belljar-service"), &program).unwrap();
     home.write("t.toml", "name = \"t\"\nbase = \"host\"\n[[step]]\nrun = \"true\"\n");
     let run = |program: &std::path::Path, args: &[&str], limits: &str| {
         let mut command = std::process::Command::new(program);

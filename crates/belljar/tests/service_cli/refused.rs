@@ -134,7 +134,8 @@ fn server_of_another_user_is_not_trusted() {
     std::fs::set_permissions(home.path().join("belljar.sock"), std::fs::Permissions::from_mode(0o777))
         .unwrap();
     let program = home.file("belljar");
-    std::fs::copy(env!("CARGO_BIN_EXE_belljar"), &program).unwrap();
+    // It is the whole command line, whatever its name is.
+    std::fs::copy(env!("CARGO_BIN_EXE_belljar-service"), &program).unwrap();
     let as_nobody = || {
         let mut command = std::process::Command::new(&program);
         command.args(["sandbox", "ls", "--home"]).arg(home.path()).env_clear().current_dir("/");
