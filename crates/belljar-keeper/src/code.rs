@@ -97,7 +97,7 @@ impl Keeper {
         check_code(&request)?;
         self.check_reserve("run code").await?;
         let entered = self.find_for(caller, id, CODE).await?;
-        let claim = match &request.idempotency {
+        let mut claim = match &request.idempotency {
             None => None,
             Some(idempotency) => {
                 let what = format!("{EXEC}{}", entered.id());
@@ -119,6 +119,9 @@ impl Keeper {
         details.extend(request.tools.details(&offered));
         details.extend(clearance.details());
         let finished = clearance.finish(&outcome, |done| done.audit_outcome().to_owned()).await;
+        if let (Some(claim), Ok(_)) = (&mut claim, &outcome) {
+            claim.has_begun = true;
+        }
         match &outcome {
             Ok(done) => {
                 details.extend([
@@ -145,11 +148,9 @@ impl Keeper {
         let audit = self.audit(caller, CODE, Some(entered.id()), &outcome, details);
         let (recorded, after) = futures::join!(audit, counting);
         if let Err(error) = recorded.and(finished) {
-            // What has run must not run again.
-            return Err(match (claim, outcome) {
-                (Some(claim), Ok(_)) => claim.spoil(error).await,
-                (Some(claim), Err(failed)) => claim.fail(failed).await,
-                (None, _) => error,
+            return Err(match claim {
+                Some(claim) => claim.fail(outcome.err().unwrap_or(error)).await,
+                None => error,
             });
         }
         let (mut done, claim) = match (outcome, claim) {

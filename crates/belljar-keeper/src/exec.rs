@@ -18,7 +18,7 @@ use crate::audit::{CODE_DIGEST, OUTPUT_DIGEST};
 use crate::caller::Caller;
 use crate::entry::{EXITED, Entry};
 use crate::error::{GuestResource, KeeperError};
-use crate::idempotency::{ClaimOutcome, EXEC};
+use crate::idempotency::{Claim, ClaimOutcome, EXEC};
 use crate::info::ExecResult;
 use crate::keeper::{Entered, Keeper, Result};
 use crate::outputs::Outputs;
@@ -139,7 +139,7 @@ impl Keeper {
         }
         self.check_reserve("run a command").await?;
         let entered = self.find_for(caller, id, action::EXEC).await?;
-        let claim = match &request.idempotency {
+        let mut claim = match &request.idempotency {
             None => None,
             Some(idempotency) => {
                 let what = format!("{EXEC}{}", entered.id());
@@ -154,7 +154,7 @@ impl Keeper {
         let clearance =
             self.approve_command(caller, &entered, action::EXEC, &request, waiting, &mut gone).await?;
         let digest = command_digest(&request);
-        let running = self.run(caller, &entered, &request, report, gone);
+        let running = self.run(caller, &entered, &request, report, gone, claim.as_mut());
         let outcome = running.instrument(step!("keeper.exec", sandbox = %entered.id())).await;
         let result = outcome.as_ref().ok();
         let mut details = vec![(CODE_DIGEST, digest)];
@@ -179,11 +179,9 @@ impl Keeper {
         let audit = self.audit(caller, action::EXEC, Some(entered.id()), &outcome, details);
         let (recorded, after) = futures::join!(audit, counting);
         if let Err(error) = recorded.and(finished) {
-            // What has run must not run again.
-            return Err(match (claim, outcome) {
-                (Some(claim), Ok(_)) => claim.spoil(error).await,
-                (Some(claim), Err(failed)) => claim.fail(failed).await,
-                (None, _) => error,
+            return Err(match claim {
+                Some(claim) => claim.fail(outcome.err().unwrap_or(error)).await,
+                None => error,
             });
         }
         let (done, claim) = match (outcome, claim) {
@@ -211,12 +209,16 @@ impl Keeper {
         request: &ExecRequest,
         report: Reporter<ExecEvent>,
         gone: oneshot::Receiver<()>,
+        claim: Option<&mut Claim>,
     ) -> Result<Done> {
         let keep = kept_bytes(entered, request).min(MAX_KEPT_BYTES);
         let timeout = timeout(entered, request);
         let begin = Instant::now();
         let before = entered.sandbox().counters().await;
         let mut running = Running::start(entered, request, timeout, false).await?;
+        if let Some(claim) = claim {
+            claim.has_begun = true;
+        }
         entered.entry.note("exec", Some(running.id), "");
         report.send(ExecEvent::Started { process: running.id, pid: running.execution.pid }).await;
         let outputs = self.inner.outputs.clone();

@@ -28,6 +28,8 @@ pub(crate) struct Claim {
     scope: String,
     key: String,
     answered: bool,
+    /// Set once the request takes effect: then it cannot be sent again, whatever becomes of it.
+    pub(crate) has_begun: bool,
     /// Number of answers of the same sandbox so far, if those are limited.
     count: Option<Arc<AtomicU32>>,
 }
@@ -79,6 +81,7 @@ impl Keeper {
                     scope,
                     key: own_key,
                     answered: false,
+                    has_begun: false,
                     count,
                 }))
             }
@@ -160,13 +163,10 @@ impl Claim {
     /// be sent again.
     pub(crate) async fn fail(self, error: KeeperError) -> KeeperError {
         match error {
-            KeeperError::Guest { source: GuestError::Gone(_), .. } => self.spoil(error).await,
-            _ => error,
+            KeeperError::Guest { source: GuestError::Gone(_), .. } => {}
+            _ if self.has_begun => {}
+            _ => return error,
         }
-    }
-
-    /// Ends the claim of a request that has taken effect and whose answer is lost for `error`, and returns that: it cannot be sent again.
-    pub(crate) async fn spoil(self, error: KeeperError) -> KeeperError {
         self.finish(INTERRUPTED).await.err().unwrap_or(error)
     }
 }

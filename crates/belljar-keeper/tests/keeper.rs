@@ -18,8 +18,12 @@ mod code_tools;
 mod copies;
 #[path = "keeper/engines.rs"]
 mod engines;
+#[path = "keeper/faults.rs"]
+mod faults;
 #[path = "keeper/fixture.rs"]
 mod fixture;
+#[path = "keeper/idempotency.rs"]
+mod idempotency;
 #[path = "keeper/lifecycle.rs"]
 mod lifecycle;
 #[path = "keeper/policy.rs"]

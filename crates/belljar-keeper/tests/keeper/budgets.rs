@@ -8,7 +8,7 @@ use belljar_model::{ApprovalState, BudgetScope, ToolFile};
 use crate::approvals::{
     add_tool, all, approver, call, code, output, pending, refusal, tool_file, user, waiting, watched,
 };
-use crate::fixture::{Fixture, shell, until};
+use crate::fixture::{Fixture, rename, shell, until};
 
 pub(crate) async fn budgets_end_at_their_edge(fixture: Fixture) {
     add_tool(&fixture, false).await;
@@ -124,17 +124,9 @@ pub(crate) async fn budgets_survive_failures_of_the_store(_: Fixture) {
     let asked = waiting(&fixture).await;
     keeper.approve(&ann, &asked.id, Approve { note: String::new(), budget: Some(budget) }).await.unwrap();
     running.await.unwrap().unwrap();
-    let rename = async |from: &str, to: &str| {
-        let text = format!(
-            "import sqlite3; sqlite3.connect({file:?}, timeout=60, isolation_level=None).execute('alter table {from} rename to {to}')"
-        );
-        // Not on this thread: a write of the keeper that has begun could not end, and would lock the database.
-        let run = move || std::process::Command::new("python3").args(["-c", &text]).status();
-        assert!(tokio::task::spawn_blocking(run).await.unwrap().unwrap().success());
-    };
-    rename("keys", "away").await;
+    rename(&file, "keys", "away").await;
     assert_eq!(refusal(keeper.call_tool(&user, "sh", code("echo 2")).await).0, "store_failed");
-    rename("away", "keys").await;
+    rename(&file, "away", "keys").await;
     assert_eq!(output(&keeper.call_tool(&user, "sh", code("echo 3")).await.unwrap()), "3\n");
     let given = keeper.approval(&ann, &asked.id).await.unwrap();
     // The call that failed has used nothing.

@@ -16,6 +16,8 @@ cases![
     approvals::one_of_several_decisions_wins,
     budgets::budgets_end_at_their_edge,
     budgets::budgets_survive_failures_of_the_store,
+    idempotency::commands_that_began_are_not_run_again,
+    idempotency::lost_records_do_not_run_it_again,
     waits::expiry_refuses,
     waits::callers_that_leave_cancel,
     waits::sandbox_is_frozen_while_a_call_waits,

@@ -1,7 +1,7 @@
 //! A separate keeper for each case, with helpers.
 
 use std::future::Future;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -15,6 +15,8 @@ use belljar_local::{LocalConfig, LocalEngine, LocalKind};
 use belljar_model::{Approval, Role, SpecFile, StreamOutput};
 use belljar_store::{AuditLog, AuditOptions, Durability, KeyFile, Store, StoreUrl};
 pub(crate) use belljar_testing::wait::until;
+
+use crate::faults::Faults;
 
 pub(crate) type Case = fn(Fixture) -> Pin<Box<dyn Future<Output = ()>>>;
 
@@ -58,6 +60,15 @@ impl Fixture {
         (Self { keeper, store, config, dir }, file)
     }
 
+    /// Returns a fixture whose engine fails where `faults` say so.
+    pub(crate) async fn failing(faults: &Arc<Faults>) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let config = KeeperConfig { pool: 0, ..KeeperConfig::new(dir.path().to_owned()) };
+        let store = Store::in_memory().await.unwrap();
+        let keeper = open_with(&config, &store, faults.engines()).await;
+        Self { keeper, store, config, dir }
+    }
+
     /// Opens another keeper with another configuration in the same directory.
     pub(crate) async fn reopen(&self, change: impl FnOnce(&mut KeeperConfig)) -> Keeper {
         let mut config = self.config.clone();
@@ -94,6 +105,16 @@ async fn open_with(config: &KeeperConfig, store: &Store, engines: Engines) -> Ke
     let options = AuditOptions { durability: Durability::Process, ..AuditOptions::default() };
     let audit = AuditLog::open(store, options).await.unwrap();
     Keeper::open(config.clone(), store.clone(), audit, engines).await.unwrap()
+}
+
+/// Renames a table of a store in a file: what uses it fails until it has its name again.
+pub(crate) async fn rename(file: &Path, from: &str, to: &str) {
+    let text = format!(
+        "import sqlite3; sqlite3.connect({file:?}, timeout=60, isolation_level=None).execute('alter table {from} rename to {to}')"
+    );
+    // Not on this thread: a write of the keeper that has begun could not end, and would lock the database.
+    let run = move || std::process::Command::new("python3").args(["-c", &text]).status();
+    assert!(tokio::task::spawn_blocking(run).await.unwrap().unwrap().success());
 }
 
 /// Returns the default engine, and another one that is not offered.
