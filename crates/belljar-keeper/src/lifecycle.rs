@@ -244,8 +244,21 @@ impl Keeper {
         };
         let left = timeout.unwrap_or(if left.is_zero() { lifetime.timeout } else { left });
         self.write_running(entry, |row| row.deadline_at = after(left)).await?;
-        self.set_deadlines(entry, &sandbox).await?;
-        sandbox.thaw().instrument(step!("engine.thaw")).await?;
+        let thawed = match self.set_deadlines(entry, &sandbox).await {
+            Ok(()) => sandbox.thaw().instrument(step!("engine.thaw")).await.map_err(KeeperError::from),
+            error => error,
+        };
+        if let Err(error) = thawed {
+            // It stays paused.
+            entry.live().deadline = None;
+            let _ = sandbox.set_deadline(None).await;
+            self.write(entry, |now| {
+                (now.state, now.settings) = (row.state, row.settings);
+                (now.paused_at, now.deadline_at) = (row.paused_at, row.deadline_at);
+            })
+            .await?;
+            return Err(error);
+        }
         if entry.live().has_unwatched {
             entry.watch_running().await;
         }

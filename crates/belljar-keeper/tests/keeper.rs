@@ -22,6 +22,8 @@ mod engines;
 mod faults;
 #[path = "keeper/fixture.rs"]
 mod fixture;
+#[path = "keeper/holds.rs"]
+mod holds;
 #[path = "keeper/idempotency.rs"]
 mod idempotency;
 #[path = "keeper/lifecycle.rs"]

@@ -549,7 +549,11 @@ impl Keeper {
         let approvals = self.inner.store.approvals();
         for row in approvals.list_overdue(&self.inner.config.now().name, before).await? {
             let server = server_for(&row, "sweep");
-            self.close_approval(&server, &row, ApprovalState::Expired, "nobody decided in time").await?;
+            let (state, reason) = match row.state {
+                ApprovalState::Approved => (ApprovalState::Cancelled, "its call did not wait any more"),
+                _ => (ApprovalState::Expired, "nobody decided in time"),
+            };
+            self.close_approval(&server, &row, state, reason).await?;
         }
         Ok(())
     }
