@@ -222,9 +222,8 @@ impl Keeper {
         let calls_end = match &watched {
             WatchOutcome::Ended(_) | WatchOutcome::Late => "the code that made it has ended",
             WatchOutcome::Abandoned => "the caller of the code that made it disconnected",
-            WatchOutcome::Lost(_) | WatchOutcome::KeyEnded => {
-                "the sandbox of the code that made it has ended, or was lost"
-            }
+            WatchOutcome::KeyEnded => "the key of the code that made it has ended",
+            WatchOutcome::Lost(_) => "the sandbox of the code that made it has ended, or was lost",
         };
         if let Err(error) = watch.calls.end(calls_end).await {
             tracing::warn!(sandbox = %entered.id(), error = %crate::error::chain(&error), "cannot resume a sandbox that was frozen for a call");

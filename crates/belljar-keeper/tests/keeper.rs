@@ -14,6 +14,8 @@ mod calling_code;
 mod cases;
 #[path = "keeper/code_tools.rs"]
 mod code_tools;
+#[path = "keeper/contexts.rs"]
+mod contexts;
 #[path = "keeper/copies.rs"]
 mod copies;
 #[path = "keeper/engines.rs"]

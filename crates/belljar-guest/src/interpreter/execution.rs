@@ -85,11 +85,10 @@ async fn execute(
     let _turn = turn?;
     let mut slot = context.slot().await;
     context.ensure_started(guest, &mut slot).await?;
-    let withdrawn = || ConnectError::aborted("the code was withdrawn before it began");
-    // An interpreter may take half a minute to start.
-    if events.is_closed() {
-        return Err(withdrawn());
-    }
+    // An interpreter may take half a minute to start, and what was withdrawn meanwhile does not begin.
+    let Ok(place) = events.reserve().await else {
+        return Err(ConnectError::aborted("the code was withdrawn before it began"));
+    };
     let id = guest.table.contexts.next_execution();
     let (count, rebuilt, controls) = context.begin_execution(id);
     let started = v1::CodeStarted {
@@ -99,10 +98,7 @@ async fn execute(
         rebuilt,
         ..Default::default()
     };
-    if events.send(Ok(event(started))).await.is_err() {
-        context.end_execution();
-        return Err(withdrawn());
-    }
+    place.send(Ok(event(started)));
     let mut outlet = Outlet::new(events.clone());
     let ended = match slot.as_mut() {
         Some(Interpreter::Kernel(kernel)) => {

@@ -99,6 +99,8 @@ cases![
     engines::template_build_needs_own_tree,
     engines::creates_that_wait_end_with_their_key,
     engines::calls_that_wait_for_a_sandbox_end_with_their_key,
+    contexts::cancelled_calls_are_audited_and_bounded,
+    contexts::withdrawn_code_does_not_begin,
     copies::snapshot_creates_template,
     copies::default_template_is_the_operators_choice,
     copies::fork_copies_files_only,
