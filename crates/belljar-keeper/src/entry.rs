@@ -486,12 +486,13 @@ impl Live {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
 
-    fn entry(state: SandboxState, reason: Option<&str>) -> Arc<Entry> {
+    /// Returns a sandbox that nothing holds.
+    pub(crate) fn entry(state: SandboxState, reason: Option<&str>) -> Arc<Entry> {
         let now = Timestamp::now();
         let row = SandboxRow {
             id: SandboxId::from_entropy([7; 20]),

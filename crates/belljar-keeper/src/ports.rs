@@ -79,6 +79,10 @@ impl Keeper {
             }
             let entry = keeper.find(&caller, &id).await?;
             let _step = entry.step.lock().await;
+            let state = entry.state();
+            if state == SandboxState::Gone {
+                return Err(entry.wrong_state(state, "publishing a port", "there"));
+            }
             {
                 let live = entry.live();
                 if !live.ports.contains_key(&port) && live.ports.len() >= MAX_PORTS {

@@ -133,21 +133,10 @@ impl UsageLedger {
 
     /// Records the total processor time that a sandbox has used so far.
     pub(crate) fn record_cpu(&self, entry: &Entry, cpu: Duration) {
-        self.record_cpu_at(&entry.key, &entry.id, cpu, Instant::now());
-    }
-
-    fn record_cpu_at(&self, key: &str, id: &SandboxId, cpu: Duration, now: Instant) {
         let mut state = self.lock();
-        let counted = state.counted.entry(id.clone()).or_default();
-        let more = cpu.saturating_sub(*counted);
-        *counted = (*counted).max(cpu);
-        if more.is_zero() {
-            return;
-        }
-        let key = state.keys.entry(key.to_owned()).or_default();
-        match key.cpu.back_mut() {
-            Some((begin, sum)) if now.duration_since(*begin) < BUCKET => *sum += more,
-            _ => key.cpu.push_back((now, more)),
+        // What has been released is forgotten, and would be counted anew.
+        if entry.live().sandbox.is_some() {
+            state.record_cpu_at(&entry.key, &entry.id, cpu, Instant::now());
         }
     }
 
@@ -175,6 +164,20 @@ impl UsageLedger {
 }
 
 impl State {
+    fn record_cpu_at(&mut self, key: &str, id: &SandboxId, cpu: Duration, now: Instant) {
+        let counted = self.counted.entry(id.clone()).or_default();
+        let more = cpu.saturating_sub(*counted);
+        *counted = (*counted).max(cpu);
+        if more.is_zero() {
+            return;
+        }
+        let key = self.keys.entry(key.to_owned()).or_default();
+        match key.cpu.back_mut() {
+            Some((begin, sum)) if now.duration_since(*begin) < BUCKET => *sum += more,
+            _ => key.cpu.push_back((now, more)),
+        }
+    }
+
     /// Returns the processor time within the window, and the time until its oldest part leaves the window.
     fn cpu(&mut self, key: &str, now: Instant) -> (Duration, Option<Duration>) {
         let Some(key) = self.keys.get_mut(key) else { return (Duration::ZERO, None) };
@@ -358,16 +361,26 @@ mod tests {
         let caller = caller(Quotas { cpu_seconds_per_hour: Some(10), ..Quotas::default() });
         let id = SandboxId::from_entropy([1; 20]);
         let long_ago = Instant::now().checked_sub(CPU_WINDOW).unwrap();
-        ledger.record_cpu_at("k", &id, Duration::from_secs(9), long_ago);
+        ledger.lock().record_cpu_at("k", &id, Duration::from_secs(9), long_ago);
         assert!(ledger.count_execution(&caller).is_ok());
-        ledger.record_cpu_at("k", &id, Duration::from_secs(18), Instant::now());
-        ledger.record_cpu_at("k", &id, Duration::from_secs(18), Instant::now());
+        ledger.lock().record_cpu_at("k", &id, Duration::from_secs(18), Instant::now());
+        ledger.lock().record_cpu_at("k", &id, Duration::from_secs(18), Instant::now());
         assert_eq!(ledger.usage("k").cpu_seconds, 9);
         assert!(ledger.count_execution(&caller).is_ok());
-        ledger.record_cpu_at("k", &id, Duration::from_secs(19), Instant::now());
+        ledger.lock().record_cpu_at("k", &id, Duration::from_secs(19), Instant::now());
         let refused = ledger.count_execution(&caller).unwrap_err();
         assert!(matches!(refused, KeeperError::Quota { quota: "cpu_seconds_per_hour", .. }), "{refused}");
         assert!(ledger.reserve(&caller, &spec()).is_err());
+    }
+
+    /// A call may still read its counters.
+    #[test]
+    fn processor_time_of_released_sandboxes_is_not_counted_anew() {
+        let ledger = UsageLedger::default();
+        let entry = crate::entry::tests::entry(belljar_model::SandboxState::Gone, None);
+        ledger.record_cpu(&entry, Duration::from_secs(9));
+        assert_eq!(ledger.usage(&entry.key).cpu_seconds, 0);
+        assert!(ledger.lock().counted.is_empty());
     }
 
     #[test]

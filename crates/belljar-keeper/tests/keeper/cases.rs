@@ -70,6 +70,7 @@ cases![
     lifecycle::pause_freezes_processes_and_the_timeout,
     lifecycle::time_limits_stop_while_paused,
     lifecycle::use_resumes_a_sandbox_unless_disabled,
+    lifecycle::ports_of_ended_sandboxes_are_not_published,
     lifecycle::timeout_ends_a_sandbox,
     lifecycle::timeout_pauses_a_sandbox,
     lifecycle::idle_timeout_is_reset_by_use,

@@ -104,6 +104,16 @@ pub(crate) async fn use_resumes_a_sandbox_unless_disabled(fixture: Fixture) {
     fixture.keeper.kill(&ann, &id).await.unwrap();
 }
 
+pub(crate) async fn ports_of_ended_sandboxes_are_not_published(fixture: Fixture) {
+    let ann = user("ann");
+    let id = fixture.create(&ann).await.id.to_string();
+    // The second one finds it, and then waits for its end.
+    let (killed, published) =
+        futures::join!(fixture.keeper.kill(&ann, &id), fixture.keeper.publish_port(&ann, &id, 8000, true));
+    killed.unwrap();
+    assert_eq!(published.unwrap_err().code(), "sandbox_gone");
+}
+
 pub(crate) async fn timeout_ends_a_sandbox(fixture: Fixture) {
     let ann = user("ann");
     let lifetime = Lifetime { timeout: Duration::from_secs(1), ..Lifetime::default() };
