@@ -326,8 +326,11 @@ async fn start(call: &SandboxCall<'_>, request: Request) -> Result<Response, Ref
     let opened = call.shared.keeper.start_process(call.caller, call.entered, asked).await;
     let opened = opened.map_err(|error| call.refusal(error))?;
     let pid = opened.get().pid;
-    if let Some(tag) = tag {
-        call.shared.0.tags.set(call.shared, call.entered.id(), opened.get().id, tag);
+    if let Some(tag) = tag
+        && call.shared.0.tags.set(call.shared, call.entered.id(), opened.get().id, tag)
+    {
+        // Those of processes that have ended go first. If the guest does not answer, that is left to the next start.
+        let _ = list_processes(call).await;
     }
     let exited = CancellationToken::new();
     if let Some(deadline) = deadline {

@@ -1,7 +1,7 @@
 //! Tags that clients give to processes to find them again. They are kept in the server's memory, not
 //! in the guest, and are lost when the server stops.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use belljar_engine::v1;
 use belljar_model::SandboxId;
@@ -13,7 +13,7 @@ use crate::api::Shared;
 /// Maximum length of a tag, in bytes.
 const MAX_TAG_BYTES: usize = 256;
 
-/// Maximum number of tags of a sandbox's processes; those of the oldest go first.
+/// Maximum number of tags of a sandbox's processes; those of the oldest go first, after those that the guest no longer lists.
 const MAX_TAGS: usize = 4096;
 
 /// The tags of all sandboxes' processes.
@@ -29,15 +29,14 @@ impl Tags {
         Ok(())
     }
 
-    /// Sets the tag of the process with this id of the guest. Removes the tags of sandboxes that have ended.
-    pub(super) fn set(&self, shared: &Shared, sandbox: &SandboxId, process: u64, tag: String) {
+    /// Sets the tag of the process with this id of the guest, and removes the tags of sandboxes that have ended. Reports whether there are too
+    /// many of this sandbox now.
+    pub(super) fn set(&self, shared: &Shared, sandbox: &SandboxId, process: u64, tag: String) -> bool {
         let mut all = self.0.lock();
         all.retain(|id, _| shared.keeper.state_of(id).is_some());
         let tags = all.entry(sandbox.clone()).or_default();
         tags.insert(process, tag);
-        if tags.len() > MAX_TAGS {
-            tags.pop_first();
-        }
+        tags.len() > MAX_TAGS
     }
 
     /// Returns the tag of a process.
@@ -45,10 +44,38 @@ impl Tags {
         self.0.lock().get(sandbox)?.get(&process).cloned()
     }
 
-    /// Removes the tags of processes that the guest no longer lists.
+    /// Removes the tags of processes that the guest no longer lists, of which it knows `known`, and the oldest of what are too many then.
     pub(super) fn retain(&self, sandbox: &SandboxId, known: &[v1::ProcessInfo]) {
-        if let Some(tags) = self.0.lock().get_mut(sandbox) {
-            tags.retain(|id, _| known.iter().any(|process| process.id == *id));
+        let mut all = self.0.lock();
+        let Some(tags) = all.get_mut(sandbox) else { return };
+        let known: BTreeSet<u64> = known.iter().map(|process| process.id).collect();
+        // Later ones have been started since it was asked.
+        tags.retain(|id, _| known.contains(id) || known.last().is_none_or(|last| id > last));
+        while tags.len() > MAX_TAGS {
+            tags.pop_first();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tags_of_running_processes_stay() {
+        let (tags, sandbox) = (Tags::default(), SandboxId::from_entropy([1; 20]));
+        let known = |ids: &[u64]| {
+            ids.iter().map(|id| v1::ProcessInfo { id: *id, ..Default::default() }).collect::<Vec<_>>()
+        };
+        let last = MAX_TAGS as u64 + 2;
+        tags.0.lock().insert(sandbox.clone(), (1..=last).map(|id| (id, id.to_string())).collect());
+        tags.retain(&sandbox, &known(&[1, last - 1]));
+        let kept = (1..=last).filter(|id| tags.get(&sandbox, *id).is_some()).collect::<Vec<_>>();
+        assert_eq!(kept, [1, last - 1, last], "what was started since may run, too");
+        // If more run than are kept, the oldest ones lose theirs.
+        let all: Vec<u64> = (1..=last).collect();
+        tags.0.lock().insert(sandbox.clone(), all.iter().map(|id| (*id, id.to_string())).collect());
+        tags.retain(&sandbox, &known(&all));
+        assert_eq!((tags.get(&sandbox, 2), tags.get(&sandbox, 3)), (None, Some("3".to_owned())));
     }
 }

@@ -19,6 +19,7 @@ use jiff::Timestamp;
 use parking_lot::Mutex;
 use rmcp::model::{
     CallToolRequestParams, CallToolResult, DetailedTask, ErrorData, InputRequests, InputRequiredResult, Task,
+    TaskPayload,
 };
 use rmcp::task_manager::{TaskExit, TaskManager, TaskOptions};
 use serde_json::json;
@@ -57,6 +58,8 @@ struct ParkedCall {
     key: String,
     /// Time after which it is forgotten.
     until: Instant,
+    /// Whether its client has got its result. As another person has approved it, such calls do not pile up.
+    is_fetched: bool,
     kind: Kind,
 }
 
@@ -97,8 +100,8 @@ impl Parked {
                 }
             })
         });
-        let call =
-            ParkedCall { key: key.to_owned(), until: Instant::now() + kept * 2, kind: Kind::Task(seen) };
+        let (key, until, kind) = (key.to_owned(), Instant::now() + kept * 2, Kind::Task(seen));
+        let call = ParkedCall { key, until, is_fetched: false, kind };
         calls.insert(task.task_id.clone(), call);
         Ok(task)
     }
@@ -106,7 +109,11 @@ impl Parked {
     /// Returns the state of a task.
     pub(super) fn task(&self, key: &str, id: &str) -> Result<DetailedTask, ErrorData> {
         self.find_task(key, id)?;
-        self.tasks.get_task(id)
+        let found = self.tasks.get_task(id)?;
+        if let (TaskPayload::Completed { .. }, Some(call)) = (&found.payload, self.calls.lock().get_mut(id)) {
+            call.is_fetched = true;
+        }
+        Ok(found)
     }
 
     /// Cancels a task.
@@ -156,7 +163,10 @@ impl Parked {
         });
         let kind = Kind::Round { digest: digest(request), ended: AbortOnDropHandle::new(ended), repeated };
         let until = Instant::now() + left;
-        calls.insert(waiting.approval.clone(), ParkedCall { key: key.to_owned(), until, kind });
+        calls.insert(
+            waiting.approval.clone(),
+            ParkedCall { key: key.to_owned(), until, is_fetched: false, kind },
+        );
         let question = json!({QUESTION: {"method": "elicitation/create", "params": {
             "mode": "form",
             "message": format!("This call is {}. Keep waiting?", message(waiting)),
@@ -200,7 +210,7 @@ impl Parked {
 fn has_room(calls: &mut HashMap<String, ParkedCall>, key: &str) -> bool {
     let now = Instant::now();
     calls.retain(|_, call| call.until > now);
-    calls.values().filter(|call| call.key == key).count() < MAX_PARKED
+    calls.values().filter(|call| call.key == key && !call.is_fetched).count() < MAX_PARKED
 }
 
 /// Waits until nobody has asked for a while.

@@ -185,6 +185,13 @@ async fn waiting_calls_are_bounded(fixture: Fixture) {
     };
     let (answer, ()) = futures::join!(send(&user, TASKS, "tools/call", call("echo last")), decided);
     assert!(texts(&answer.json()["result"]).starts_with("last"), "{answer:?}");
+    // A result that was fetched takes no place, and can be fetched again.
+    let asked = approver.get("/v1/approvals?state=pending").await.json()["approvals"].clone();
+    approver.post(&decide(&asked[0], "approve"), &json!({})).await;
+    let newest = ids.last().unwrap().clone();
+    ended(&user, &newest, "completed").await;
+    ids.push(begin(&user, "echo more").await);
+    ended(&user, &newest, "completed").await;
     for id in ids {
         send(&user, TASKS, "tasks/cancel", json!({"taskId": id})).await;
     }
