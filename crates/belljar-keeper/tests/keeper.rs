@@ -18,6 +18,8 @@ mod code_tools;
 mod contexts;
 #[path = "keeper/copies.rs"]
 mod copies;
+#[path = "keeper/ends.rs"]
+mod ends;
 #[path = "keeper/engines.rs"]
 mod engines;
 #[path = "keeper/faults.rs"]

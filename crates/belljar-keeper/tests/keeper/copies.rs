@@ -6,7 +6,8 @@ use belljar_keeper::{
     AuditFilter, Caller, CreateSandbox, ForkRequest, KeeperError, Labels, ListSandboxes, OnShutdown, Part,
     SnapshotRequest, TemplateKind,
 };
-use belljar_model::{Approval, Role, SandboxState, ToolFile};
+use belljar_model::{Approval, Role, SandboxState, SpecFile, ToolFile};
+use sha2::{Digest as _, Sha256};
 
 use crate::approvals;
 use crate::fixture::{Fixture, plain, shell, text, until, user};
@@ -205,6 +206,54 @@ pub(crate) async fn forks_are_returned_as_they_become_ready(_: Fixture) {
     let forked = records.iter().filter(|record| record.action == "sandbox.fork").count();
     assert_eq!(forked, 6, "each fork is in the audit log");
     fixture.keeper.close(OnShutdown::Kill).await.unwrap();
+}
+
+/// Imports a template `box` without programs, whose sandboxes are machines.
+async fn import_machine(fixture: &Fixture, admin: &Caller) {
+    let dir = tempfile::tempdir().unwrap();
+    let (tree, file) = (dir.path().join("tree"), dir.path().join("layer"));
+    for path in ["proc", "dev", "sys", "tmp", "run", "home/user", "etc", "var", "root"] {
+        std::fs::create_dir_all(tree.join(path)).unwrap();
+    }
+    for (name, text) in [
+        ("hosts", ""),
+        ("hostname", ""),
+        ("resolv.conf", ""),
+        ("passwd", "root:x:0:0::/root:/bin/sh\nuser:x:1000:1000::/home/user:/bin/sh\n"),
+        ("group", "root:x:0:\nuser:x:1000:\n"),
+    ] {
+        std::fs::write(tree.join("etc").join(name), text).unwrap();
+    }
+    let packed = std::process::Command::new("mksquashfs").arg(&tree).arg(&file).arg("-quiet").output();
+    assert!(packed.as_ref().unwrap().status.success(), "{packed:?}");
+    let layer = std::fs::read(file).unwrap();
+    let header = serde_json::json!({
+        "name": "box", "description": "", "base": "own", "start": null, "ready": null, "warm": [],
+        "layers": [{"digest": hex::encode(Sha256::digest(&layer)), "bytes": layer.len()}],
+        "spec": {"machine": true},
+    });
+    let bundle = [format!("belljar-template 1\n{header}\n").as_bytes(), &layer].concat();
+    fixture.keeper.import_template(admin, None, std::io::Cursor::new(bundle)).await.unwrap();
+}
+
+/// The disk of a machine is copied while it is paused, which it must not stay.
+pub(crate) async fn forks_without_a_caller_leave_their_machine_running(fixture: Fixture) {
+    let (keeper, ann) = (&fixture.keeper, Caller { role: Role::Admin, ..user("ann") });
+    import_machine(&fixture, &ann).await;
+    let spec = SpecFile::from_json(r#"{"limits":{"disk":"32m"}}"#).unwrap();
+    let request = CreateSandbox { template: Some("box".to_owned()), spec, ..plain() };
+    let id = keeper.create(&ann, request).await.unwrap().info.id.to_string();
+    let state = async || keeper.get(&ann, &id).await.unwrap().state;
+    let request = ForkRequest { count: 1, timeout: None, labels: Labels::default(), env: BTreeMap::new() };
+    let mut fork = Box::pin(keeper.fork(&ann, &id, request));
+    until("its disk is copied", async || {
+        assert!(futures::poll!(&mut fork).is_pending());
+        state().await == SandboxState::Paused
+    })
+    .await;
+    drop(fork);
+    until("it runs again", async || state().await == SandboxState::Running).await;
+    keeper.pause(&ann, &id).await.unwrap();
 }
 
 pub(crate) async fn snapshot_of_odd_files(fixture: Fixture) {

@@ -114,6 +114,23 @@ pub(crate) async fn ports_of_ended_sandboxes_are_not_published(fixture: Fixture)
     assert_eq!(published.unwrap_err().code(), "sandbox_gone");
 }
 
+pub(crate) async fn running_processes_are_known(fixture: Fixture) {
+    let ann = user("ann");
+    let info = fixture.create(&ann).await;
+    let id = info.id.as_str();
+    let started = fixture.keeper.start(&ann, id, shell("until [ -e over ]; do sleep 0.01; done")).await;
+    let process = started.unwrap().process;
+    let may_run = async || fixture.keeper.may_run(&info.id, process).await;
+    assert!(may_run().await);
+    fixture.keeper.pause(&ann, id).await.unwrap();
+    assert!(may_run().await, "it cannot say");
+    assert_eq!(fixture.keeper.get(&ann, id).await.unwrap().state, SandboxState::Paused, "that is no use");
+    fixture.sh(&ann, id, "touch over").await;
+    until("it has ended", async || !may_run().await).await;
+    fixture.keeper.kill(&ann, id).await.unwrap();
+    assert!(!may_run().await);
+}
+
 pub(crate) async fn timeout_ends_a_sandbox(fixture: Fixture) {
     let ann = user("ann");
     let lifetime = Lifetime { timeout: Duration::from_secs(1), ..Lifetime::default() };
