@@ -93,3 +93,33 @@ impl LandlockRules {
         self.write.iter().any(|tree| path.starts_with(tree))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd as _;
+
+    use super::*;
+
+    #[test]
+    fn links_in_place_of_writable_trees_open_nothing() {
+        if crate::kernel::landlock_abi() == 0 {
+            return println!("SKIPPED landlock: this kernel has none");
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let [own, foreign, link] = ["own", "foreign", "link"].map(|name| dir.path().join(name));
+        std::fs::create_dir(&own).unwrap();
+        std::fs::create_dir(&foreign).unwrap();
+        std::os::unix::fs::symlink(&foreign, &link).unwrap();
+        let read = vec![dir.path().to_owned()];
+        let rules = LandlockRules { read, write: vec![own.clone(), link.clone()], tcp: true, least_abi: 1 };
+        let ruleset = rules.build().unwrap();
+        // A domain is that of one thread.
+        let tried = std::thread::spawn(move || {
+            rustix::thread::set_no_new_privs(true).unwrap();
+            crate::restrict_landlock(ruleset.as_fd()).unwrap();
+            [own, foreign, link].map(|dir| std::fs::write(dir.join("file"), "").map_err(|error| error.kind()))
+        });
+        let denied = Err(std::io::ErrorKind::PermissionDenied);
+        assert_eq!(tried.join().unwrap(), [Ok(()), denied, denied]);
+    }
+}

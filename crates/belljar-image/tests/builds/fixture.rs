@@ -46,13 +46,22 @@ impl Fixture {
         text: &str,
         input: &BuildInput,
     ) -> (Result<Built, BuildError>, Vec<BuildEvent>) {
+        self.build_for("me", text, input).await
+    }
+
+    pub(crate) async fn build_for(
+        &self,
+        owner: &str,
+        text: &str,
+        input: &BuildInput,
+    ) -> (Result<Built, BuildError>, Vec<BuildEvent>) {
         let mut events = Vec::new();
         let mut tell = |event| events.push(event);
         let definition = Definition::parse(text).unwrap();
         let builder = Builder {
             engine: &self.engine,
             layers: &self.layers,
-            owner: "me",
+            owner,
             grade: LimitsGrade::default(),
             tell: &mut tell,
         };

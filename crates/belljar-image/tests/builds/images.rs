@@ -22,6 +22,7 @@ pub(crate) fn cases() -> Vec<(&'static str, Case)> {
         ("layer_with_a_wrong_digest_is_refused", |fixture| Box::pin(changed(fixture))),
         ("document_with_a_wrong_digest_is_refused", |fixture| Box::pin(replaced(fixture))),
         ("nothing_is_written_through_a_link_out_of_the_tree", |fixture| Box::pin(leading_out(fixture))),
+        ("temporary_files_are_in_the_place_for_them", |fixture| Box::pin(temporary(fixture))),
         ("links_devices_and_set_uid_files_of_an_image_are_harmless", |fixture| Box::pin(hostile(fixture))),
     ]
 }
@@ -113,6 +114,30 @@ pub(crate) fn base_layer(more: &[Entry<'_>]) -> Vec<u8> {
     }
     entries.extend_from_slice(more);
     layer(&entries)
+}
+
+/// Whatever the image has in its place: code may write to where it leads.
+async fn temporary(fixture: Fixture) {
+    use EntryType::{Directory, Symlink};
+    let var = ("var/", Directory, 0o755, &b""[..]);
+    let kept = ("var/tmp", Symlink, 0o777, &b"../tmp"[..]);
+    for (number, (entry, expected)) in [
+        (("var/tmp", Symlink, 0o777, &b"/"[..]), "/tmp"),
+        (("var/tmp", Symlink, 0o777, &b"../usr"[..]), "/tmp"),
+        (("var/tmp", Symlink, 0o777, &b"missing"[..]), "/tmp"),
+        (("var/tmp/", Directory, 0o755, &b""[..]), "/tmp"),
+        (kept, "../tmp"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let dir = fixture.path().join(number.to_string());
+        std::fs::create_dir(&dir).unwrap();
+        let root = layout(&dir, &[base_layer(&[var, entry])]);
+        let built = fixture.build_ok(OCI, &input(root)).await;
+        let seen = fixture.sh(&built, "ls -l /var/tmp").await.text;
+        assert!(seen.trim_end().ends_with(&format!("/var/tmp -> {expected}")), "{number}: {seen}");
+    }
 }
 
 /// A step that removes what finishing the tree, or the next step, needs has failed itself.

@@ -12,6 +12,8 @@ pub(crate) fn cases() -> Vec<(&'static str, Case)> {
     vec![
         ("template_on_the_host_tree_is_built_and_used", |fixture| Box::pin(on_host(fixture))),
         ("steps_are_cached_by_their_inputs", |fixture| Box::pin(cache(fixture))),
+        ("results_of_steps_are_each_tenants_own", |fixture| Box::pin(others(fixture))),
+        ("steps_see_the_mirror_only_to_install_from_it", |fixture| Box::pin(hidden_mirror(fixture))),
         ("failed_step_is_named_in_the_error", |fixture| Box::pin(failing(fixture))),
         ("full_disk_is_named_in_the_error", |fixture| Box::pin(full_disk(fixture))),
         ("missing_inputs_are_reported_before_the_build", |fixture| Box::pin(missing(fixture))),
@@ -71,6 +73,27 @@ async fn cache(fixture: Fixture) {
     let (anew, events) = fixture.build(HOST, &fresh).await;
     assert_eq!(cached(&events), [false, false, false]);
     assert_eq!(anew.unwrap().layers, first.layers);
+}
+
+async fn others(fixture: Fixture) {
+    let input = with_file("first\n");
+    for owner in ["me", "other"] {
+        let (_, events) = fixture.build_for(owner, HOST, &input).await;
+        assert_eq!(cached(&events), [false, false, false], "{owner}");
+    }
+    for owner in ["me", "other"] {
+        let (_, events) = fixture.build_for(owner, HOST, &input).await;
+        assert_eq!(cached(&events), [true, true, true], "{owner}");
+    }
+}
+
+async fn hidden_mirror(fixture: Fixture) {
+    let mirror = fixture.path().join("packages");
+    std::fs::create_dir_all(mirror.join("pip")).unwrap();
+    let input = BuildInput { mirror: Some(mirror), ..BuildInput::default() };
+    let look = "name = \"a\"\nbase = \"host\"\n[[step]]\nrun = \"ls -A /home/user > /opt/template/seen\"";
+    let built = fixture.build_ok(look, &input).await;
+    assert_eq!(fixture.sh(&built, "cat /opt/template/seen").await.text, "");
 }
 
 async fn failing(fixture: Fixture) {
