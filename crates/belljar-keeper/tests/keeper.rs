@@ -32,6 +32,8 @@ mod holds;
 mod idempotency;
 #[path = "keeper/lifecycle.rs"]
 mod lifecycle;
+#[path = "keeper/memory.rs"]
+mod memory;
 #[path = "keeper/policy.rs"]
 mod policy;
 #[path = "keeper/risk.rs"]

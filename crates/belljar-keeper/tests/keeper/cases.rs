@@ -114,6 +114,7 @@ cases![
     copies::forks_without_a_caller_leave_their_machine_running,
     copies::snapshot_of_odd_files,
     copies::collect_ignores_snapshots_in_progress,
+    memory::busy_sandboxes_are_not_waited_for,
     policy::foreign_and_missing_sandboxes_are_indistinguishable,
     policy::roles_are_enforced,
     policy::tokens_open_one_sandbox_only,

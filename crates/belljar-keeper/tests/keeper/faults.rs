@@ -1,5 +1,6 @@
 //! An engine whose sandboxes fail where a test says so.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -8,8 +9,9 @@ use belljar_engine::{
     Capabilities, CreateRequest, Engine, EngineError, Engines, GuestClient, NetworkLog, Sandbox, Usage, Walls,
 };
 use belljar_local::{LocalConfig, LocalEngine, LocalKind};
-use belljar_model::{EngineName, LimitsChange, NetworkPolicy};
+use belljar_model::{EngineName, LimitsChange, NetworkPolicy, SandboxId};
 use futures::future::BoxFuture;
+use parking_lot::Mutex;
 
 /// What fails now.
 #[derive(Default)]
@@ -18,6 +20,8 @@ pub(crate) struct Faults {
     pub(crate) limits: tokio::sync::Mutex<()>,
     /// Whether such a change has begun.
     pub(crate) is_changing: AtomicBool,
+    /// The memory that a sandbox is said to use, in bytes.
+    pub(crate) memory: Mutex<HashMap<SandboxId, u64>>,
     /// Thawing a sandbox.
     pub(crate) thaw: AtomicBool,
     /// A lost guest: the engine says only that somebody has stopped it.
@@ -70,7 +74,11 @@ impl FaultyWalls {
 
 impl Walls for FaultyWalls {
     fn usage(&self) -> BoxFuture<'_, Usage> {
-        Box::pin(self.sandbox.usage())
+        Box::pin(async {
+            let usage = self.sandbox.usage().await;
+            let said = self.faults.memory.lock().get(&self.sandbox.id).copied();
+            Usage { memory_bytes: said.or(usage.memory_bytes), ..usage }
+        })
     }
 
     fn set_limits<'a>(&'a self, change: &'a LimitsChange) -> BoxFuture<'a, Result<(), EngineError>> {
