@@ -59,7 +59,7 @@ pub(crate) struct Entry {
     /// The divisor of its tenant's weight that its control groups currently use.
     pub(crate) shared_by: AtomicU16,
     users: AtomicUsize,
-    /// Number of stored answers to executions, for repeated requests.
+    /// Number of stored answers to executions, for repeated requests. Counted before they are stored.
     pub(crate) answers: Arc<AtomicU32>,
     log: Mutex<Log>,
     /// Number of the log's last entry; `u64::MAX` once the sandbox is gone.

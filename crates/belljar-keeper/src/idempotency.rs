@@ -101,6 +101,9 @@ impl Keeper {
 
     /// Removes the answers to executions in a sandbox that is gone: the same requests now fail because it is gone.
     pub(crate) async fn forget_answers(&self, entry: &Entry) -> Result<()> {
+        if entry.answers.load(Ordering::Relaxed) == 0 {
+            return Ok(());
+        }
         let what = format!("{EXEC}{}", entry.id);
         Ok(self.inner.store.idempotency().forget_older(&scope(&entry.tenant, &what), 0).await?)
     }
@@ -149,8 +152,8 @@ impl Claim {
     /// Stores the answer.
     pub(crate) async fn finish(mut self, answer: &[u8]) -> Result<()> {
         self.answered = true;
-        self.store.idempotency().finish(&self.scope, &self.key, answer).await?;
         let count = self.count.as_ref().map(|count| count.fetch_add(1, Ordering::Relaxed) + 1);
+        self.store.idempotency().finish(&self.scope, &self.key, answer).await?;
         if count.is_some_and(|count| count.is_multiple_of(ANSWERS_SLACK)) {
             self.store.idempotency().forget_older(&self.scope, MAX_ANSWERS).await?;
         }

@@ -228,6 +228,8 @@ impl Keeper {
         let state = row.state;
         self.inner.metrics.record_transition(SandboxState::Gone, state);
         let entry = Entry::new(row, Arc::clone(&spec), settings, sandbox.clone(), &self.inner.events);
+        // An earlier server may have stored some.
+        entry.answers.store(1, Ordering::Relaxed);
         self.put(&entry);
         self.inner.crowds.grew(&entry);
         match (state, sandbox) {

@@ -88,6 +88,7 @@ cases![
     lifecycle::pooled_sandbox_matches_the_request,
     lifecycle::recently_used_templates_are_pre_warmed,
     lifecycle::missing_sandboxes_are_ended_at_start,
+    lifecycle::answers_are_removed_with_their_sandbox,
     lifecycle::limits_can_be_changed_while_running,
     lifecycle::commands_of_cancelled_calls_are_ended,
     lifecycle::session_keeps_its_state,

@@ -13,6 +13,7 @@ use belljar_keeper::{
 use belljar_model::{Approval, Outcome, Role, SandboxState, SpecFile};
 use belljar_testing::wait::DEADLINE;
 use futures::StreamExt as _;
+use jiff::Timestamp;
 
 use crate::fixture::{Fixture, output_of, plain, shell, text, until, user};
 
@@ -470,6 +471,28 @@ pub(crate) async fn missing_sandboxes_are_ended_at_start(fixture: Fixture) {
     second.close(OnShutdown::Keep).await.unwrap();
     // The first keeper detects that it no longer owns the record.
     assert!(fixture.keeper.pause(&ann, &id).await.is_err());
+}
+
+pub(crate) async fn answers_are_removed_with_their_sandbox(fixture: Fixture) {
+    let ann = user("ann");
+    let stored = || async { fixture.store.idempotency().count_expired(Timestamp::MAX).await.unwrap() };
+    let mut ids = Vec::new();
+    for number in 0..3 {
+        let id = fixture.create(&ann).await.id.to_string();
+        let idempotency = Some(Idempotency { key: number.to_string(), request_digest: [1; 32] });
+        let request = ExecRequest { idempotency: idempotency.filter(|_| number > 0), ..shell("true") };
+        fixture.keeper.exec(&ann, &id, request).await.unwrap();
+        ids.push(id);
+    }
+    assert_eq!(stored().await, 2);
+    fixture.keeper.kill(&ann, &ids[0]).await.unwrap();
+    assert_eq!(stored().await, 2);
+    fixture.keeper.kill(&ann, &ids[1]).await.unwrap();
+    assert_eq!(stored().await, 1);
+    // A second keeper, which has stored none, ends the third, as it does not run for it.
+    let second = fixture.reopen(|_| {}).await;
+    assert_eq!(stored().await, 0);
+    second.close(OnShutdown::Keep).await.unwrap();
 }
 
 pub(crate) async fn limits_can_be_changed_while_running(fixture: Fixture) {
