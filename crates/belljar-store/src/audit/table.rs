@@ -19,7 +19,15 @@ use crate::reader::{Reader, stored_time};
 /// Numbers of rows that one statement writes. Few sizes, as statements stay prepared.
 const ROWS_AT_ONCE: [usize; 4] = [64, 16, 4, 1];
 
-const COLUMNS: usize = 8;
+/// Statement that inserts records, without its rows, and the number of their columns.
+const ADD: (&str, usize) =
+    ("INSERT INTO audit (seq, at, tenant, key_id, action, sandbox, body, hash) VALUES ", 8);
+
+/// Statement that inserts records which follow the head, and moves it.
+const APPEND: (&str, usize) = (
+    "INSERT INTO audit_append (seq, at, tenant, key_id, action, sandbox, body, hash, mac, after_hash, after_mac) VALUES ",
+    11,
+);
 
 /// Name of the setting with the noted head.
 const NOTED: &str = "audit.head";
@@ -188,22 +196,27 @@ pub(crate) async fn note_head(database: &Database, head: Head) -> Result<(), Sto
     Meta { database }.set(NOTED, head.to_string().as_bytes()).await
 }
 
-/// Appends one record after `before` and makes it the head, in one statement (SQLite only). Returns false, without having
-/// written anything, if the stored head is another one or could not be compared.
-pub(crate) async fn add_one(
+/// Appends records after `before` and makes the last of them the head, in one statement (SQLite only). Returns the new head, or
+/// `None`, without having written anything, if the stored head is another one or could not be compared.
+pub(crate) async fn append(
     database: &Database,
-    before: &StoredHead,
-    (record, body): &(AuditRecord, String),
-    mac: Vec<u8>,
-) -> Result<bool, sqlx::Error> {
-    let text = "INSERT INTO audit_append (seq, at, tenant, key_id, action, sandbox, body, hash, mac, after_hash, after_mac) \
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)";
-    let statement = bind_record(sqlx::query(text), record, body);
-    let statement = statement.bind(mac).bind(before.head.hash.as_slice()).bind(before.mac.as_slice());
+    before: StoredHead,
+    records: &[(AuditRecord, String)],
+    secret: &[u8; 32],
+) -> Result<Option<StoredHead>, sqlx::Error> {
+    let mut statement = sqlx::query(AssertSqlSafe(insert_statement(APPEND, records.len())));
+    let mut last = before;
+    for (record, body) in records {
+        let head = record.head();
+        let mac = head.mac(secret);
+        statement = bind_record(statement, record, body).bind(mac.clone());
+        statement = statement.bind(last.head.hash.to_vec()).bind(last.mac);
+        last = StoredHead { head, mac };
+    }
     match database.write(statement).await {
-        Ok(_) => Ok(true),
-        // Either the head differs or the number is taken: `add_all`, which looks at both under a lock, reports which.
-        Err(sqlx::Error::Database(error)) if is_constraint(error.as_ref()) => Ok(false),
+        Ok(_) => Ok(Some(last)),
+        // Either the head differs or a number is taken: `add`, before which both are looked at under a lock, reports which.
+        Err(sqlx::Error::Database(error)) if is_constraint(error.as_ref()) => Ok(None),
         Err(error) => Err(error),
     }
 }
@@ -236,7 +249,7 @@ pub(crate) async fn add(
         let count = ROWS_AT_ONCE.into_iter().find(|count| *count <= rest.len()).unwrap_or(1);
         let (rows, others) = rest.split_at(count);
         rest = others;
-        let mut statement = sqlx::query(AssertSqlSafe(insert_statement(count)));
+        let mut statement = sqlx::query(AssertSqlSafe(insert_statement(ADD, count)));
         for (record, body) in rows {
             statement = bind_record(statement, record, body);
         }
@@ -250,14 +263,13 @@ pub(crate) async fn add(
     Ok(())
 }
 
-fn insert_statement(rows: usize) -> String {
-    let mut text =
-        "INSERT INTO audit (seq, at, tenant, key_id, action, sandbox, body, hash) VALUES ".to_owned();
+fn insert_statement((insert, columns): (&str, usize), rows: usize) -> String {
+    let mut text = insert.to_owned();
     for row in 0..rows {
-        for column in 0..COLUMNS {
+        for column in 0..columns {
             let begin = if column > 0 { ", " } else { ["(", ", ("][usize::from(row > 0)] };
             // Writing to a String does not fail.
-            let _ = write!(text, "{begin}${}", row * COLUMNS + column + 1);
+            let _ = write!(text, "{begin}${}", row * columns + column + 1);
         }
         text.push(')');
     }

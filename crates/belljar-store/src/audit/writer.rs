@@ -21,6 +21,9 @@ use crate::error::failed;
 /// Maximum number of records in one transaction.
 const MAX_GROUP: usize = 256;
 
+/// Maximum number of records in one statement without a transaction around it. Each number is a statement that stays prepared.
+const MAX_APPENDED: usize = 16;
+
 /// Number of journalled records that are stored without waiting for more.
 const STORED_TOGETHER: usize = 64;
 
@@ -237,12 +240,12 @@ impl Writer {
 
     /// Inserts journalled records.
     async fn insert(&mut self, records: &[Chained]) -> Result<(), AuditError> {
-        if let ([written], Some(last)) = (records, self.last.take()) {
-            let head = written.0.head();
-            let mac = head.mac(&self.secret);
-            let added = table::add_one(&self.database, &last, written, mac.clone()).await;
-            if added.map_err(failed("write an audit record"))? {
-                self.last = Some(StoredHead { head, mac });
+        if records.len() <= MAX_APPENDED
+            && let Some(last) = self.last.take()
+        {
+            let appended = table::append(&self.database, last, records, &self.secret).await;
+            self.last = appended.map_err(failed("write an audit record"))?;
+            if self.last.is_some() {
                 return Ok(());
             }
         }
