@@ -110,6 +110,8 @@ const CASES: &[(&str, Run)] = cases![
     concurrency::one_concurrent_update_wins,
     concurrency::concurrent_callers_get_same_secret,
     concurrency::touch_many_in_any_order_does_not_deadlock,
+    concurrency::states_are_in_order_beside_transactions_and_readers,
+    concurrency::abandoned_writes_are_whole_or_absent,
     audit::records_round_trip_in_order,
     audit::tail_filters,
     audit::documented_program_verifies_export,
