@@ -27,6 +27,11 @@ const PARALLEL: usize = 4;
 /// and then would hold the only pull of all tenants.
 const SLOWEST: (u64, Duration) = (512 << 10, Duration::from_secs(60));
 
+/// Time for an image: the least, that for each MiB, and the most. A pull holds the only place of builds, so a slow registry may not hold it
+/// for days. A line with 2 Mbit/s is quick enough for all but the largest images, one with 5 Mbit/s for all that may be pulled by default.
+const WHOLE: (Duration, Duration, Duration) =
+    (Duration::from_secs(600), Duration::from_secs(4), Duration::from_secs(4 * 3600));
+
 /// Number of attempts for a blob whose connection breaks, in each of which something must arrive.
 const MAX_ATTEMPTS: u32 = 5;
 
@@ -127,12 +132,19 @@ impl RegistryClient {
         }
         let mut seen = BTreeSet::new();
         let mut fetches = Vec::new();
+        let mut bytes = 0u64;
         for blob in all {
             if seen.insert(blob.digest.as_str()) {
+                bytes = bytes.saturating_add(blob.size);
                 fetches.push(fetch(&session, blob, &blobs, add));
             }
         }
-        futures::stream::iter(fetches).buffer_unordered(PARALLEL).try_collect::<()>().await?;
+        let fetched = futures::stream::iter(fetches).buffer_unordered(PARALLEL).try_collect::<()>();
+        let time = time_for(bytes);
+        tokio::time::timeout(time, fetched).await.map_err(|_| {
+            let why = format!("the image has not arrived within {} minutes", time.as_secs() / 60);
+            session.broken(io::Error::new(io::ErrorKind::TimedOut, why))
+        })??;
         let path = blobs.join(resolved.digest.strip_prefix("sha256:").unwrap_or_default());
         write(&path, &resolved.manifest).await?;
         write(&dir.join("oci-layout"), br#"{"imageLayoutVersion":"1.0.0"}"#).await?;
@@ -147,6 +159,13 @@ impl RegistryClient {
         });
         write(&dir.join("index.json"), index.to_string().as_bytes()).await
     }
+}
+
+/// Returns the time in which this many bytes have to arrive.
+fn time_for(bytes: u64) -> Duration {
+    let (least, per_mib, most) = WHOLE;
+    let mib = u32::try_from(bytes >> 20).unwrap_or(u32::MAX);
+    least.saturating_add(per_mib.saturating_mul(mib)).min(most)
 }
 
 fn file(path: &Path) -> impl Fn(io::Error) -> RegistryError {

@@ -28,8 +28,8 @@ struct Answer {
     body: Vec<u8>,
     /// Length that is announced, if it is not the body's.
     announced: Option<usize>,
-    /// Time before each byte of the body, if it is not sent at once.
-    drip: Option<Duration>,
+    /// Size of the pieces of the body, and the time before each, if it is not sent at once.
+    drip: Option<(usize, Duration)>,
 }
 
 fn answer(status: &'static str, body: impl Into<Vec<u8>>) -> Answer {
@@ -82,9 +82,9 @@ impl Registry {
                         text.push_str(&format!("{name}: {value}\r\n"));
                     }
                     let _ = stream.write_all(format!("{text}\r\n").as_bytes()).await;
-                    let piece = if drip.is_some() { 1 } else { body.len().max(1) };
+                    let (piece, pause) = drip.unwrap_or((body.len().max(1), Duration::ZERO));
                     for piece in body.chunks(piece) {
-                        tokio::time::sleep(drip.unwrap_or_default()).await;
+                        tokio::time::sleep(pause).await;
                         let _ = stream.write_all(piece).await;
                     }
                 });
@@ -289,7 +289,7 @@ async fn broken_pulls_go_on_where_they_were() {
 async fn registries_that_send_a_byte_now_and_then_are_left() {
     let registry = Registry::start(|_, (path, _)| {
         image(path, |asked| {
-            let drip = Some(Duration::from_secs(50));
+            let drip = Some((1, Duration::from_secs(50)));
             (asked == digest(LAYER)).then(|| Answer { drip, ..answer("200 OK", LAYER) })
         })
     })
@@ -301,6 +301,38 @@ async fn registries_that_send_a_byte_now_and_then_are_left() {
     let (took, asked) = (begin.elapsed().as_secs(), registry.paths());
     assert!((120..130).contains(&took), "{took} s");
     assert_eq!(asked.iter().filter(|path| path.ends_with(&digest(LAYER))).count(), 2, "{asked:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn pulls_have_a_time_for_the_whole() {
+    const PIECE: usize = 512 << 10;
+    let layer = vec![b'x'; 16 * PIECE];
+    // Each blob arrives at a pace that is allowed.
+    for (pause, seconds) in [(58, 632..640), (20, 320..340)] {
+        let content = layer.clone();
+        let registry = Registry::start(move |_, (path, _)| {
+            if path.starts_with("/v2/a/manifests/") {
+                return answer("200 OK", manifest(&[&content])).with("content-type", MANIFEST);
+            }
+            let drip = Some((PIECE, Duration::from_secs(pause)));
+            image(path, |asked| {
+                (asked == digest(&content)).then(|| Answer { drip, ..answer("200 OK", content.clone()) })
+            })
+        })
+        .await;
+        let (client, reference) = (registry.client(&[]), registry.reference("a"));
+        let resolved = client.resolve(&reference, None).await.unwrap();
+        let limits = PullLimits { max_bytes: 16 << 20, ..LIMITS };
+        let (begin, dir) = (tokio::time::Instant::now(), tempfile::tempdir().unwrap());
+        let pulled = client.pull(&reference, &resolved, None, dir.path(), limits, &|_| {}).await;
+        assert_eq!(pulled.is_ok(), pause == 20, "{pulled:?}");
+        if let Err(error) = pulled {
+            let reason = std::error::Error::source(&error).unwrap().to_string();
+            assert_eq!(reason, "the image has not arrived within 10 minutes");
+        }
+        let took = begin.elapsed().as_secs();
+        assert!(seconds.contains(&took), "{took} s");
+    }
 }
 
 #[tokio::test]
