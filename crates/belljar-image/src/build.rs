@@ -380,20 +380,23 @@ impl Builder<'_> {
         };
         let Some(tar) = packed else { return Ok(below.to_vec()) };
         let workshop = self.open_workshop(&definition.build, Vec::new()).await?;
-        let result = self.squash_tar(&workshop, tar, number, total).await;
+        let result = match self.extract_tar(&workshop, tar, number, total).await {
+            Ok(()) => self.squash(&workshop, "", number, total).await,
+            Err(error) => Err(error),
+        };
         let closed = workshop.close().await;
         let layer = result?;
         closed?;
         Ok(below.iter().cloned().chain([layer]).collect())
     }
 
-    async fn squash_tar<R>(
+    async fn extract_tar<R>(
         &mut self,
         workshop: &BuildSandbox,
         tar: R,
         number: usize,
         total: usize,
-    ) -> Result<Layer, BuildError>
+    ) -> Result<(), BuildError>
     where
         R: AsyncRead + Send + Unpin + 'static,
     {
@@ -418,23 +421,24 @@ impl Builder<'_> {
             }
         };
         report(packing());
-        if !result.is_success() {
-            return Err(step_error(result, number, total, "layer", "packing the tree".to_owned()));
+        match result.is_success() {
+            true => Ok(()),
+            false => Err(step_error(result, number, total, "layer", "packing the tree".to_owned())),
         }
-        self.squash(workshop, number, total).await
     }
 
-    /// Packs the tree in a workshop into a layer.
+    /// Packs the tree in a workshop into a layer. `owners` is a file there with those of its files that are not root's; empty if there is none.
     async fn squash(
         &mut self,
         workshop: &BuildSandbox,
+        owners: &str,
         number: usize,
         total: usize,
     ) -> Result<Layer, BuildError> {
         let (tree, file) = (format!("{WORK}/tree"), format!("{WORK}/layer"));
         self.run_in_workshop(
             workshop,
-            &script(steps::SQUASH, &[&tree, &file]),
+            &script(steps::SQUASH, &[&tree, &file, owners]),
             number,
             total,
             "packing the tree",
@@ -516,7 +520,7 @@ impl Builder<'_> {
         let (foreign, tree) = (format!("{WORK}/foreign"), format!("{WORK}/tree"));
         let line = format!("{}\nrm -f {foreign}", script(steps::UNSQUASH, &[&foreign, &tree]));
         self.run_in_workshop(workshop, &line, 0, 0, "unpacking the layer").await?;
-        self.squash(workshop, 0, 0).await
+        self.squash(workshop, "", 0, 0).await
     }
 }
 

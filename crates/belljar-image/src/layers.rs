@@ -3,7 +3,7 @@
 //! ```text
 //! DIR/<sha256>             a layer; it never changes
 //! DIR/cache/<key>.json     the layers made from a base and steps; the key is the SHA-256 of all inputs
-//! DIR/part-<random>        a layer that is being written
+//! DIR/part-<random>        a layer that is being written, or the tree of an image that becomes one
 //! ```
 
 use std::collections::BTreeSet;

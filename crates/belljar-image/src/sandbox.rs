@@ -14,12 +14,12 @@ use belljar_model::{
 };
 use bytes::Bytes;
 use futures::{Stream, StreamExt as _};
-use tokio::io::AsyncRead;
+use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio_util::io::StreamReader;
 
 use crate::definition::sanitize;
 use crate::error::BuildError;
-use crate::layers::{Layer, Layers};
+use crate::layers::{Layer, Layers, NewLayer};
 
 /// Default limits of build sandboxes, where the template sets none: compilers and package tools need space, and all of it
 /// is memory.
@@ -41,6 +41,8 @@ const MAX_LOG_BYTES: usize = 4 << 20;
 const MAX_DENIALS: usize = 4;
 /// Size of a block of a tar, in bytes.
 const TAR_BLOCK: usize = 512;
+/// Size of the pieces in which a tree is written to disk.
+const SPOOL_BYTES: usize = 256 << 10;
 /// Limit of a tree, in bytes.
 const MAX_TREE_BYTES: u64 = 64 << 30;
 
@@ -348,6 +350,23 @@ impl BuildSandbox {
         };
         let whole = futures::stream::iter([Ok(first)]).chain(chunks);
         Ok(Some(StreamReader::new(Box::pin(whole))))
+    }
+
+    /// Writes a tar of a tree to disk, so that this sandbox, which holds the tree in memory, can be closed before another one has it.
+    pub(crate) async fn spool(&self, base: &str, mut file: NewLayer) -> Result<NewLayer, BuildError> {
+        let mut tar = self.pack(base, None, &[]).await?;
+        let mut buffer = vec![0u8; SPOOL_BYTES];
+        while let Some(tar) = &mut tar {
+            let read = tar.read(&mut buffer).await.map_err(|source| BuildError::File {
+                action: "read the tree in",
+                path: base.into(),
+                source,
+            })?;
+            let Some(piece) = buffer.get(..read).filter(|piece| !piece.is_empty()) else { break };
+            file.write(piece).await?;
+        }
+        file.flush().await?;
+        Ok(file)
     }
 
     pub(crate) async fn close(self) -> Result<(), BuildError> {

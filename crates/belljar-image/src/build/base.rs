@@ -8,13 +8,20 @@ use bytes::Bytes;
 use sha2::{Digest as _, Sha256};
 
 use super::key::{GENERATION, host_digest, mirror_digest, next_key};
-use super::{BuildEvent, BuildInput, Builder, HOME, IMAGE_NAME, MIRROR_NAME, State, WORK, show_dir};
+use super::{
+    BuildEvent, BuildInput, Builder, HOME, IMAGE_NAME, MIRROR_NAME, State, WORK, show_dir, step_error,
+};
 use crate::definition::{Base, Definition, StepKind};
 use crate::error::BuildError;
-use crate::layers::{Layer, Layers, digest_of};
+use crate::layers::{Layer, Layers, NewLayer, digest_of};
 use crate::oci;
 use crate::sandbox::BuildSandbox;
 use crate::steps::{self, script};
+
+/// Limit of the list of an image's owners, in bytes: more than half a million files that are not root's.
+const MAX_OWNERS_BYTES: usize = 64 << 20;
+/// That list, where a tree is packed.
+const OWNERS: &str = "/opt/template/owners";
 
 impl Builder<'_> {
     /// Prepares the base of the template.
@@ -84,11 +91,14 @@ impl Builder<'_> {
                 let workshop = self
                     .open_workshop(&definition.build, show_dir(IMAGE_NAME, input.image.as_deref(), is_own))
                     .await?;
-                let result = self.unpack_image(&workshop, reference, input, &mut state, total).await;
-                match result {
-                    Ok(None) => workshop.close().await?,
-                    Ok(Some(layer)) => self.finish_base(workshop, Ok(vec![layer]), &mut state).await?,
-                    Err(error) => self.finish_base(workshop, Err(error), &mut state).await?,
+                let result = self.unpack_image(&workshop, reference, is_own, input, &mut state, total).await;
+                let closed = workshop.close().await;
+                let unpacked = result?;
+                closed?;
+                if let Some(unpacked) = unpacked {
+                    let workshop = self.open_workshop(&definition.build, Vec::new()).await?;
+                    let result = self.squash_image(&workshop, unpacked, total).await;
+                    self.finish_base(workshop, result.map(|layer| vec![layer]), &mut state).await?;
                 }
             }
         }
@@ -134,7 +144,7 @@ impl Builder<'_> {
         let tree = format!("{WORK}/tree");
         let line = script(steps::DEBIAN, &[&tree, suite]);
         self.run_in_workshop(workshop, &line, 0, total, "making a Debian tree").await?;
-        self.squash(workshop, 0, total).await
+        self.squash(workshop, "", 0, total).await
     }
 
     /// Configures the packages of a Debian tree inside the tree itself.
@@ -151,15 +161,16 @@ impl Builder<'_> {
         self.pack_layer(sandbox, state, definition, &kind, 0).await
     }
 
-    /// Unpacks an OCI image into a layer; `None` if the base is cached.
+    /// Unpacks an OCI image; `None` if the base is cached. What the image could do to the workshop ends with it: another one packs the tree.
     async fn unpack_image(
         &mut self,
         workshop: &BuildSandbox,
         reference: Option<&str>,
+        is_own: bool,
         input: &BuildInput,
         state: &mut State,
         total: usize,
-    ) -> Result<Option<Layer>, BuildError> {
+    ) -> Result<Option<Unpacked>, BuildError> {
         let image = format!("{HOME}/{IMAGE_NAME}");
         let unpack = format!(
             "mkdir {WORK}/tree && if [ -d {image} ]; then ln -s {image} {WORK}/layout; else mkdir {WORK}/layout && \
@@ -195,16 +206,52 @@ impl Builder<'_> {
             return Ok(None);
         }
         let tree = format!("{WORK}/tree");
+        let spool = self.layers.begin().await?;
+        // No image can know the name, which is random, and so none has an entry that leads there.
+        let own = format!("{WORK}/{}", spool.path().file_name().unwrap_or_default().display());
+        workshop.make_dir(&own).await?;
+        let copy = if is_own { "" } else { "copy" };
         for layer in layers {
             let file = format!("{WORK}/layout/blobs/sha256/{}", layer.hex()?);
-            let line = script(steps::LAYER, &[&tree, &file, layer.hex()?, layer.tar_option()?]);
+            let line = script(steps::LAYER, &[&tree, &file, layer.hex()?, layer.tar_option()?, &own, copy]);
             self.run_in_workshop(workshop, &line, 0, total, &format!("unpacking the layer {}", layer.digest))
                 .await?;
         }
-        self.run_in_workshop(workshop, &script(steps::FINISH, &[&tree]), 0, total, "finishing the tree")
-            .await?;
-        Ok(Some(self.squash(workshop, 0, total).await?))
+        // What cannot be read would be left out.
+        let line = format!("{}\nchmod -R a+rX {tree}", script(steps::FINISH, &[&tree]));
+        self.run_in_workshop(workshop, &line, 0, total, "finishing the tree").await?;
+        let owners = Path::new(&own).join("owners");
+        let owners = workshop.sandbox.guest().read_all(&owners, MAX_OWNERS_BYTES).await;
+        let owners = owners.map_err(BuildError::guest("reading the owners of the image's files"))?;
+        Ok(Some(Unpacked { tar: workshop.spool(&tree, spool).await?, owners }))
     }
+
+    /// Packs an unpacked image into a layer, in a workshop that it has not touched.
+    async fn squash_image(
+        &mut self,
+        workshop: &BuildSandbox,
+        unpacked: Unpacked,
+        total: usize,
+    ) -> Result<Layer, BuildError> {
+        let path = unpacked.tar.path();
+        let tar = tokio::fs::File::open(path).await;
+        let tar = tar.map_err(|source| BuildError::File { action: "open", path: path.to_owned(), source })?;
+        self.extract_tar(workshop, tar, 0, total).await?;
+        let line = format!("exec cat >{OWNERS}");
+        let result = workshop.feed(&line, std::io::Cursor::new(unpacked.owners), &mut |_| {}).await?;
+        match result.is_success() {
+            true => self.squash(workshop, OWNERS, 0, total).await,
+            false => Err(step_error(result, 0, total, "base", "packing the tree".to_owned())),
+        }
+    }
+}
+
+/// An image whose layers lie over one another.
+struct Unpacked {
+    /// A tar of its tree, which is removed when this is dropped.
+    tar: NewLayer,
+    /// Lines of a mode, a user, a group and a path, of files that are not root's.
+    owners: Bytes,
 }
 
 /// Returns the key under which the layer of an image is cached, by the digest of its manifest.

@@ -1,18 +1,25 @@
-# Packs a tree, always into the same bytes. $1: the tree, $2: the file.
+# Packs a tree, always into the same bytes. $1: the tree, $2: the file, $3: the owners of its files that are not root's, if any: lines of a
+# mode, a user, a group and a path.
 set -e
 command -v mksquashfs >/dev/null || { echo "mksquashfs is not installed on this machine: apt-get install squashfs-tools" >&2; exit 96; }
 unset SOURCE_DATE_EPOCH
+export LC_ALL=C
 # The sandbox's one user owns nothing of it. What nobody but the owner may read would be lost.
 chmod -R a+rX "$1"
-# Of the layers of an image, whose owners are listed, the last one counts. Ids that no sandbox has stay root.
 owners=-all-root
-if [ -s /opt/template/owners ]; then
-  awk '{ last[$4] = $1 " " $2 " " $3 } END { for (name in last) print last[name], name }' /opt/template/owners |
-    while read -r mode uid gid name; do
-      [ "$uid $gid" != "0 0" ] && [ "$uid" -lt 65536 ] && [ "$gid" -lt 65536 ] || continue
-      if [ ! -L "$1/$name" ] && [ -e "$1/$name" ]; then echo "$name m $mode $uid $gid"; fi
-    done | sort >/opt/template/owners.pseudo
-  owners="-pf /opt/template/owners.pseudo"
+if [ -n "$3" ] && [ -s "$3" ]; then
+  # Who wrote the list is an image, so a line becomes one of mksquashfs's only if it is the mode and the owner of a file that is there, with
+  # a plain name. Ids that no sandbox has stay root.
+  (cd "$1" && find . ! -type l -regextype posix-extended -regex '\./[A-Za-z0-9._/+@:,=~%-]+' -printf '%P\n') |
+    awk '
+      FILENAME != "-" {
+        if (NF == 4 && $1 ~ /^[0-7]+$/ && length($1) <= 4 && $2 $3 ~ /^[0-9]+$/ && $2 < 65536 && $3 < 65536) {
+          last[$4] = $1 " " $2 + 0 " " $3 + 0
+        }
+        next
+      }
+      $0 in last { print $0 " m " last[$0] }' "$3" - | sort >"$3.pseudo"
+  owners="-pf $3.pseudo"
 fi
 mksquashfs "$1" "$2" -noappend $owners -no-xattrs -no-progress -quiet -comp zstd -Xcompression-level 9 \
   -all-time 946684800 -mkfs-time 946684800

@@ -23,6 +23,13 @@ pub(crate) fn cases() -> Vec<(&'static str, Case)> {
         ("document_with_a_wrong_digest_is_refused", |fixture| Box::pin(replaced(fixture))),
         ("nothing_is_written_through_a_link_out_of_the_tree", |fixture| Box::pin(leading_out(fixture))),
         ("temporary_files_are_in_the_place_for_them", |fixture| Box::pin(temporary(fixture))),
+        ("entries_that_tar_and_its_list_may_see_otherwise_are_refused", |fixture| {
+            Box::pin(ambiguous(fixture))
+        }),
+        ("names_and_owners_of_an_image_are_nothing_else", |fixture| Box::pin(names(fixture))),
+        ("layer_that_changes_while_it_is_unpacked_is_the_one_of_its_digest", |fixture| {
+            Box::pin(swapped(fixture))
+        }),
         ("links_devices_and_set_uid_files_of_an_image_are_harmless", |fixture| Box::pin(hostile(fixture))),
     ]
 }
@@ -32,11 +39,19 @@ pub(crate) type Entry<'a> = (&'a str, EntryType, u32, &'a [u8]);
 
 /// Returns a gzipped layer.
 fn layer(entries: &[Entry<'_>]) -> Vec<u8> {
+    layer_of(entries, 0, "")
+}
+
+/// Returns a gzipped layer whose files have an owner, by number and by name.
+fn layer_of(entries: &[Entry<'_>], owner: u64, user: &str) -> Vec<u8> {
     let mut builder = tar::Builder::new(GzEncoder::new(Vec::new(), Compression::fast()));
     for (path, kind, mode, content) in entries {
         let mut header = Header::new_gnu();
         header.set_entry_type(*kind);
         header.set_mode(*mode);
+        header.set_uid(owner);
+        header.set_gid(owner);
+        header.set_username(user).unwrap();
         // Written directly, because the library refuses hostile paths.
         header.as_mut_bytes()[..path.len()].copy_from_slice(path.as_bytes());
         let mut data: &[u8] = b"";
@@ -374,6 +389,180 @@ async fn leading_out(fixture: Fixture) {
         fixture.sh(&built, "cat /work/file /work/other /out/file").await.text,
         "through and through, in place"
     );
+    fixture.wait_for_no_loops().await;
+}
+
+/// Each puts a file behind a link that leads out, if the check takes an entry for another one than tar does.
+async fn ambiguous(fixture: Fixture) {
+    use EntryType::{Char, Directory, Link, Regular, Symlink};
+    let lower = base_layer(&[
+        ("work/", Directory, 0o755, b""),
+        ("evil", Symlink, 0o777, b"/home/user"),
+        ("here", Symlink, 0o777, b"work"),
+        ("work/evil", Symlink, 0o777, b"/home/user"),
+        ("a\" -> \"b", Symlink, 0o777, b"/home/user"),
+        ("a\nb", Symlink, 0o777, b"/home/user"),
+    ]);
+    let out = "leads out of the tree";
+    let planted: Entry<'_> = ("evil/x", Regular, 0o644, b"x");
+    let long = "./".repeat(49);
+    let cases: [(&[Entry<'_>], &str, &str); 22] = [
+        (&[planted], "\"work\" ", out),
+        (&[("./././/evil//./x", Regular, 0o644, b"x")], "", out),
+        (&[("/evil/x", Regular, 0o644, b"x")], "", out),
+        (&[("a\" -> \"b/x", Regular, 0o644, b"x")], "", out),
+        (&[("a\nb/x", Regular, 0o644, b"x")], "", out),
+        (&[("w", Link, 0o644, b"./evil"), ("w/x", Regular, 0o644, b"x")], "", out),
+        (&[("w", Link, 0o644, b"//evil"), ("w/x", Regular, 0o644, b"x")], "", out),
+        (&[("w", Link, 0o644, b"evil/"), ("w/x", Regular, 0o644, b"x")], "", out),
+        (&[("w", Link, 0o644, b"here/evil"), ("w/x", Regular, 0o644, b"x")], "", out),
+        (&[("w", Link, 0o644, b"evil/x")], "", out),
+        (&[("w", Link, 0o644, b"work/../evil"), ("w/x", Regular, 0o644, b"x")], "", out),
+        (&[(".wh.b/../evil", Regular, 0o644, b""), planted], "", "leads upwards"),
+        (&[("Cannot mknod/../evil", Regular, 0o644, b""), planted], "", "leads upwards"),
+        (&[("../../home/user/x", Regular, 0o644, b"x")], "", "leads upwards"),
+        (&[("evil", Char, 0o644, b""), planted], "", out),
+        (&[("evil", EntryType::new(b'V'), 0o644, b""), planted], "", "a type that no image has"),
+        (&[("evil", EntryType::new(b'M'), 0o644, b""), planted], "", "a type that no image has"),
+        (&[("evil", EntryType::new(b'7'), 0o644, b""), planted], "", "a type that no image has"),
+        (&[("evil", EntryType::new(b'Q'), 0o644, b""), planted], "", "a type that no image has"),
+        (&[(".", Symlink, 0o777, b"/home/user"), ("x", Regular, 0o644, b"x")], "", "the place of the tree"),
+        (&[(&long, Link, 0o777, b"evil"), ("x", Regular, 0o644, b"x")], "", "the place of the tree"),
+        (&[("l", Symlink, 0o777, b"m"), ("m", Symlink, 0o777, b"l"), ("l/x", Regular, 0o644, b"x")], "", out),
+    ];
+    for (case, user, reason) in cases {
+        let root = layout(fixture.path(), &[lower.clone(), layer_of(case, 0, user)]);
+        let (built, events) = fixture.build(OCI, &input(root)).await;
+        assert!(built.is_err(), "{case:?}");
+        let is_said =
+            |event: &BuildEvent| matches!(event, BuildEvent::Log { line, .. } if line.contains(reason));
+        assert!(events.iter().any(is_said), "{case:?}: {events:?}");
+    }
+    // Links that lead through one another, and new ones that end what is known of them.
+    let links: Vec<(String, String)> =
+        (0..39).map(|at| (format!("l{}", at + 1), format!("l{at}/../{}l0", "work/../".repeat(10)))).collect();
+    let files: Vec<(String, String)> = (0..4000).map(|at| (format!("n{at}"), format!("l39/f{at}"))).collect();
+    let mut entries: Vec<Entry<'_>> = vec![("l0/", Directory, 0o755, b"")];
+    entries.extend(links.iter().map(|(name, to)| -> Entry<'_> { (name, Symlink, 0o777, to.as_bytes()) }));
+    for (link, file) in &files {
+        entries.extend([(link.as_str(), Symlink, 0o777, b"x".as_slice()), (file, Regular, 0o644, b"")]);
+    }
+    let (built, events) =
+        fixture.build(OCI, &input(layout(fixture.path(), &[lower.clone(), layer(&entries)]))).await;
+    assert!(built.is_err());
+    let is_said = |event: &BuildEvent| matches!(event, BuildEvent::Log { line, .. } if line.contains("too long to follow"));
+    assert!(events.iter().any(is_said), "{events:?}");
+    // What looks like them, and is harmless.
+    let upper = layer_of(
+        &[
+            ("/absolute", Regular, 0o644, b"absolute, "),
+            ("./././/dotted//./file", Regular, 0o644, b"dotted, "),
+            ("hard", Link, 0o644, b"./absolute"),
+            ("of-a-link", Link, 0o644, b"/evil"),
+            ("null", Char, 0o666, b""),
+            ("odd\"\n: Cannot mknod: x", Char, 0o666, b""),
+            ("fifo", EntryType::Fifo, 0o644, b""),
+            ("here/.wh.evil", Regular, 0o644, b""),
+            ("here/there", Regular, 0o644, b"there"),
+            ("work/.wh.evil", Regular, 0o644, b""),
+            (".wh.", Regular, 0o644, b""),
+            (".wh..", Regular, 0o644, b""),
+            (".wh...", Regular, 0o644, b""),
+        ],
+        0,
+        "\"work\" ",
+    );
+    let built = fixture.build_ok(OCI, &input(layout(fixture.path(), &[lower, upper]))).await;
+    let line = "cat /hard /dotted/file /work/there; test -h /of-a-link && test -h /evil && ! test -h /work/evil && echo .";
+    assert_eq!(fixture.sh(&built, line).await.text, "absolute, dotted, there.\n");
+    fixture.wait_for_no_loops().await;
+}
+
+/// Owners are given to `mksquashfs` in lines that may also be commands.
+async fn names(fixture: Fixture) {
+    use EntryType::{Directory, Link, Regular, Symlink};
+    let hostile = [
+        "bin\nPWNED f 644 0 0 id\nbin",
+        "bin\\040m\\040755\\0400\\0400\\nPWNED\\040f\\040644\\0400\\0400\\040id\\nbin",
+        "PWNED f 644 0 0 id",
+        "\"PWNED\" f 644 0 0 id",
+        "#",
+        "-rf",
+        "$(id)",
+        " lead",
+    ];
+    let mut entries: Vec<Entry<'_>> =
+        hostile.iter().map(|name| -> Entry<'_> { (name, Regular, 0o644, b"") }).collect();
+    entries.extend_from_slice(&[
+        ("dir/", Directory, 0o700, b""),
+        ("dir/suid", Regular, 0o4711, b"x"),
+        ("back", Regular, 0o644, b""),
+        ("link", Symlink, 0o777, b"dir"),
+        ("link/through", Regular, 0o600, b"x"),
+        ("hard", Link, 0o644, b"dir/suid"),
+    ]);
+    let again = layer(&[("back", Regular, 0o644, b"")]);
+    let root = layout(fixture.path(), &[base_layer(&[]), layer_of(&entries, 7, ""), again]);
+    let built = fixture.build_ok(OCI, &input(root)).await;
+    let [layer] = built.layers.as_slice() else { panic!("{built:?}") };
+    let listed = Command::new("unsquashfs").arg("-lln").arg(fixture.layers.path(&layer.digest)).output();
+    let listed = String::from_utf8(listed.unwrap().stdout).unwrap();
+    for (name, expected) in [
+        ("/dir", "drwxr-xr-x 7/7"),
+        ("/dir/suid", "-rwsr-xr-x 7/7"),
+        ("/dir/through", "-rw-r--r-- 7/7"),
+        ("/back", "-rw-r--r-- 0/0"),
+        ("/#", "-rw-r--r-- 0/0"),
+        ("/$(id)", "-rw-r--r-- 0/0"),
+        ("/PWNED f 644 0 0 id", "-rw-r--r-- 0/0"),
+        ("/bin/sh", "-rwxr-xr-x 0/0"),
+    ] {
+        let line = listed.lines().find(|line| line.ends_with(&format!("squashfs-root{name}")));
+        let line = line.unwrap_or_else(|| panic!("{name}: {listed}"));
+        assert!(line.starts_with(expected), "{line}");
+    }
+    assert!(!listed.lines().any(|line| line.ends_with("/PWNED")), "{listed}");
+    fixture.wait_for_no_loops().await;
+}
+
+/// The layer is what its digest says when it is first read, and another one from then on.
+async fn swapped(fixture: Fixture) {
+    use std::io::Write as _;
+    use std::os::unix::fs::OpenOptionsExt as _;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    let honest = layer(&[("who", EntryType::Regular, 0o644, b"honest")]);
+    let other = layer(&[("who", EntryType::Regular, 0o644, b"another")]);
+    let root = layout(fixture.path(), &[base_layer(&[]), honest.clone()]);
+    let path = root.join("blobs/sha256").join(digest(&honest));
+    std::fs::remove_file(&path).unwrap();
+    assert!(Command::new("mkfifo").args(["-m", "644"]).arg(&path).status().unwrap().success());
+    let is_built = Arc::new(AtomicBool::new(false));
+    let (ended, pipe) = (Arc::clone(&is_built), path.clone());
+    let writing = std::thread::spawn(move || {
+        // Without a reader, it cannot be opened at once.
+        let open = || {
+            let flags = i32::try_from(rustix::fs::OFlags::NONBLOCK.bits()).unwrap();
+            std::fs::OpenOptions::new().write(true).custom_flags(flags).open(&pipe).ok()
+        };
+        let pause = || std::thread::sleep(std::time::Duration::from_millis(1));
+        let mut content = &honest;
+        while !ended.load(Ordering::Relaxed) {
+            if let Some(mut pipe) = open() {
+                pipe.write_all(content).unwrap();
+                content = &other;
+            }
+            // Until its reader has closed it.
+            while open().is_some() {
+                pause();
+            }
+            pause();
+        }
+    });
+    let built = fixture.build_ok(OCI, &input(root)).await;
+    is_built.store(true, Ordering::Relaxed);
+    writing.join().unwrap();
+    assert_eq!(fixture.sh(&built, "cat /who").await.text, "honest");
     fixture.wait_for_no_loops().await;
 }
 
