@@ -18,6 +18,7 @@ use std::time::Duration;
 use belljar_model::{Role, SandboxSpec};
 use belljar_store::ServiceWall;
 use futures::StreamExt as _;
+use futures::stream::FuturesOrdered;
 
 use crate::caller::Caller;
 use crate::entry::Entry;
@@ -32,6 +33,10 @@ const SHARE: u64 = 3;
 /// How long the memory of ended sandboxes is waited for, and how often it is measured meanwhile.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(5);
 const RELEASE_INTERVAL: Duration = Duration::from_millis(10);
+
+/// How long the steps of sandboxes are waited for before one of them is ended. Most are short; a copy of a disk may take minutes, and
+/// everybody waits here.
+const STEP_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Number of sandboxes whose memory is measured at once.
 const MEASURED_AT_ONCE: usize = 16;
@@ -196,11 +201,20 @@ impl Keeper {
         if bytes.saturating_sub(part) < missing {
             return Ok(0);
         }
-        // One whose disk is copied may be busy for minutes, and everybody waits here.
-        let is_free = |one: &&Memory| one.entry.step.try_lock().is_ok();
-        let of_tenant = all.iter().filter(|one| one.entry.tenant == *tenant);
-        let largest = of_tenant.filter(is_free).max_by_key(|one| one.bytes);
-        let Some(largest) = largest else { return Ok(0) };
+        let mut of_tenant: Vec<&Memory> = all.iter().filter(|one| one.entry.tenant == *tenant).collect();
+        of_tenant.sort_unstable_by_key(|one| std::cmp::Reverse(one.bytes));
+        let deadline = tokio::time::Instant::now() + STEP_TIMEOUT;
+        // All at once, so that no number of busy ones prolongs this.
+        let mut locks = FuturesOrdered::new();
+        for one in of_tenant {
+            locks.push_back(async move {
+                let step = tokio::time::timeout_at(deadline, one.entry.step.lock()).await.ok()?;
+                Some((one, step))
+            });
+        }
+        // Held until its end, so that no other step comes first.
+        let locked = std::pin::pin!(locks.filter_map(std::future::ready)).next().await;
+        let Some((largest, _step)) = locked else { return Ok(0) };
         let mib = |bytes: u64| bytes >> 20;
         tracing::warn!(
             sandbox = %largest.entry.id,
@@ -215,7 +229,7 @@ impl Keeper {
             mib(*bytes),
             mib(part)
         );
-        self.end(&largest.entry, &reason).await?;
+        self.end_in_step(&largest.entry, None, &reason).await?;
         Ok(largest.bytes)
     }
 }

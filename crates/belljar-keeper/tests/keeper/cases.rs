@@ -116,6 +116,7 @@ cases![
     copies::snapshot_of_odd_files,
     copies::collect_ignores_snapshots_in_progress,
     memory::busy_sandboxes_are_not_waited_for,
+    memory::busy_sandboxes_are_ended_all_the_same,
     policy::foreign_and_missing_sandboxes_are_indistinguishable,
     policy::roles_are_enforced,
     policy::tokens_open_one_sandbox_only,

@@ -20,6 +20,8 @@ pub(crate) struct Faults {
     pub(crate) limits: tokio::sync::Mutex<()>,
     /// Whether such a change has begun.
     pub(crate) is_changing: AtomicBool,
+    /// Whether a sandbox's usage has been asked for.
+    pub(crate) is_measured: AtomicBool,
     /// The memory that a sandbox is said to use, in bytes.
     pub(crate) memory: Mutex<HashMap<SandboxId, u64>>,
     /// Thawing a sandbox.
@@ -75,6 +77,7 @@ impl FaultyWalls {
 impl Walls for FaultyWalls {
     fn usage(&self) -> BoxFuture<'_, Usage> {
         Box::pin(async {
+            self.faults.is_measured.store(true, Ordering::Relaxed);
             let usage = self.sandbox.usage().await;
             let said = self.faults.memory.lock().get(&self.sandbox.id).copied();
             Usage { memory_bytes: said.or(usage.memory_bytes), ..usage }

@@ -36,3 +36,36 @@ pub(crate) async fn busy_sandboxes_are_not_waited_for(_: Fixture) {
     keeper.get(&ann, large.as_str()).await.unwrap();
     keeper.close(OnShutdown::Kill).await.unwrap();
 }
+
+/// Its tenant's requests keep its lock taken, one after another.
+pub(crate) async fn busy_sandboxes_are_ended_all_the_same(_: Fixture) {
+    let faults: Arc<Faults> = Arc::default();
+    let fixture = Fixture::failing(&faults).await;
+    let (keeper, ann, bob) = (&fixture.keeper, user("ann"), user("bob"));
+    let busy = fixture.create(&ann).await.id;
+    faults.memory.lock().insert(busy.clone(), MUCH);
+    let gate = faults.limits.lock().await;
+    let mut requests = tokio::task::JoinSet::new();
+    for _ in 0..8 {
+        let (keeper, ann, id) = (keeper.clone(), ann.clone(), busy.clone());
+        let change = SandboxUpdate { memory: Some("100m".parse().unwrap()), ..SandboxUpdate::default() };
+        requests.spawn(async move { keeper.update(&ann, id.as_str(), change).await.map(drop) });
+    }
+    until("it is busy", async || faults.is_changing.load(Ordering::Relaxed)).await;
+    faults.is_measured.store(false, Ordering::Relaxed);
+    let mut config = fixture.config.clone();
+    config.head_room.memory_bytes = MUCH / 2;
+    keeper.reconfigure(config);
+    let making = tokio::spawn({
+        let keeper = keeper.clone();
+        async move { keeper.create(&bob, plain()).await.map(|made| made.info.id) }
+    });
+    until("memory is short", async || faults.is_measured.load(Ordering::Relaxed)).await;
+    drop(gate);
+    // The machine does not have more for it.
+    let made = tokio::time::timeout(DEADLINE, making).await.unwrap().unwrap();
+    assert_eq!(refusal(made).0, "machine_full");
+    assert_eq!(keeper.get(&ann, busy.as_str()).await.unwrap_err().code(), "sandbox_gone");
+    requests.join_all().await;
+    keeper.close(OnShutdown::Kill).await.unwrap();
+}
