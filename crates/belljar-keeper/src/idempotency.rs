@@ -1,5 +1,6 @@
 //! Idempotency keys: requests that are executed once, however often they are sent.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -7,6 +8,7 @@ use belljar_engine::GuestError;
 use belljar_model::SandboxId;
 use belljar_store::{Claimed, ServiceWall, Store, StoreError};
 use jiff::Timestamp;
+use parking_lot::Mutex;
 
 use crate::caller::Caller;
 use crate::entry::Entry;
@@ -25,6 +27,7 @@ pub(crate) enum ClaimOutcome {
 /// Claim on a new request. Dropped without an answer, it lets the request be sent again.
 pub(crate) struct Claim {
     store: Store,
+    unsettled: Unsettled,
     scope: String,
     key: String,
     answered: bool,
@@ -32,6 +35,40 @@ pub(crate) struct Claim {
     pub(crate) has_begun: bool,
     /// Number of answers of the same sandbox so far, if those are limited.
     count: Option<Arc<AtomicU32>>,
+}
+
+/// The ends of claims by scope and key: the answer, or `None` for a request that may be sent again.
+type Ends = HashMap<(String, String), Option<Vec<u8>>>;
+
+/// The ends of claims that could not be stored. In the store these requests are in progress until somebody repeats them, or the server
+/// starts again.
+#[derive(Clone, Default)]
+pub(crate) struct Unsettled(Arc<Mutex<Ends>>);
+
+impl Unsettled {
+    fn insert(&self, scope: &str, key: &str, answer: Option<&[u8]>) {
+        self.0.lock().insert((scope.to_owned(), key.to_owned()), answer.map(<[u8]>::to_vec));
+    }
+
+    /// Stores the end of the claim, if it is one of these.
+    async fn settle(&self, store: &Store, scope: &str, key: &str) -> Result<()> {
+        // Taken out, so that only one of several requests does this.
+        let Some(answer) = self.0.lock().remove(&(scope.to_owned(), key.to_owned())) else {
+            return Ok(());
+        };
+        let stored = match &answer {
+            Some(answer) => store.idempotency().finish(scope, key, answer).await,
+            None => store.idempotency().abandon(scope, key).await,
+        };
+        match stored {
+            // The claim has expired.
+            Ok(()) | Err(StoreError::NotFound { .. }) => Ok(()),
+            Err(error) => {
+                self.insert(scope, key, answer.as_deref());
+                Err(error.into())
+            }
+        }
+    }
 }
 
 /// Maximum number of stored answers to one sandbox's executions, and how many more may accumulate before the oldest are
@@ -68,6 +105,7 @@ impl Keeper {
             now,
             expires_at,
         };
+        self.inner.unsettled.settle(&self.inner.store, &scope, &own_key).await?;
         let claimed = self.inner.store.idempotency().claim(&claim).await?;
         let key = request.key.clone();
         match claimed {
@@ -78,6 +116,7 @@ impl Keeper {
                     .and_then(|id| self.answer_count(&id));
                 Ok(ClaimOutcome::New(Claim {
                     store: self.inner.store.clone(),
+                    unsettled: self.inner.unsettled.clone(),
                     scope,
                     key: own_key,
                     answered: false,
@@ -153,7 +192,15 @@ impl Claim {
     pub(crate) async fn finish(mut self, answer: &[u8]) -> Result<()> {
         self.answered = true;
         let count = self.count.as_ref().map(|count| count.fetch_add(1, Ordering::Relaxed) + 1);
-        self.store.idempotency().finish(&self.scope, &self.key, answer).await?;
+        match self.store.idempotency().finish(&self.scope, &self.key, answer).await {
+            Err(error) if !matches!(error, StoreError::NotFound { .. }) => {
+                // The answer to an execution may be large.
+                let answer = if self.has_begun { INTERRUPTED } else { answer };
+                self.unsettled.insert(&self.scope, &self.key, Some(answer));
+                return Err(error.into());
+            }
+            stored => stored?,
+        }
         if count.is_some_and(|count| count.is_multiple_of(ANSWERS_SLACK)) {
             self.store.idempotency().forget_older(&self.scope, MAX_ANSWERS).await?;
         }
@@ -179,11 +226,13 @@ impl Drop for Claim {
         if self.answered {
             return;
         }
-        let (store, scope, key) = (self.store.clone(), self.scope.clone(), self.key.clone());
+        let (store, unsettled) = (self.store.clone(), self.unsettled.clone());
+        let (scope, key) = (self.scope.clone(), self.key.clone());
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         runtime.spawn(async move {
             if let Err(error) = store.idempotency().abandon(&scope, &key).await {
                 tracing::warn!(error = %crate::error::chain(&error), "cannot release an idempotency key");
+                unsettled.insert(&scope, &key, None);
             }
         });
     }

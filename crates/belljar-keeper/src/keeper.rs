@@ -33,6 +33,7 @@ use crate::events::Events;
 use crate::exports::Exports;
 use crate::fair::Crowds;
 use crate::gate::Gate;
+use crate::idempotency::Unsettled;
 use crate::info::SandboxInfo;
 use crate::keys::Keys;
 use crate::metrics::Metrics;
@@ -95,6 +96,7 @@ pub(crate) struct Inner {
     pub(crate) building: Arc<tokio::sync::Mutex<()>>,
     /// Held while a version of a tool is stored.
     pub(crate) storing_tool: tokio::sync::Mutex<()>,
+    pub(crate) unsettled: Unsettled,
     /// Serializes ending sandboxes for others that wait for memory.
     pub(crate) making_room: tokio::sync::Mutex<()>,
     pub(crate) closing: AtomicBool,

@@ -41,6 +41,7 @@ use crate::exports::Exports;
 use crate::fair::Crowds;
 use crate::gate::Gate;
 use crate::head_room::Purpose;
+use crate::idempotency::Unsettled;
 use crate::keeper::{Inner, Keeper, Result};
 use crate::keys::Keys;
 use crate::metrics::Metrics;
@@ -112,6 +113,7 @@ impl Keeper {
             build_queue: BuildQueue::default(),
             building: Arc::default(),
             storing_tool: tokio::sync::Mutex::default(),
+            unsettled: Unsettled::default(),
             making_room: tokio::sync::Mutex::default(),
             closing: AtomicBool::new(false),
             crowds: Crowds::default(),

@@ -18,6 +18,7 @@ cases![
     budgets::budgets_survive_failures_of_the_store,
     idempotency::commands_that_began_are_not_run_again,
     idempotency::lost_records_do_not_run_it_again,
+    idempotency::ends_that_could_not_be_stored_are_stored_later,
     holds::failed_resume_leaves_it_paused,
     holds::holds_of_ended_calls_are_released,
     holds::overdue_approvals_are_closed,

@@ -7,7 +7,7 @@ use belljar_keeper::{CodeRequest, ExecEvent, ExecRequest, Idempotency, OnShutdow
 use belljar_testing::wait::DEADLINE;
 
 use crate::approvals::{approve, approver, refusal, waiting, watched};
-use crate::fixture::{Fixture, plain, rename, shell, until, user};
+use crate::fixture::{Fixture, plain, rename, shell, text, until, user};
 
 fn once(key: &str) -> Option<Idempotency> {
     Some(Idempotency { key: key.to_owned(), request_digest: [1; 32] })
@@ -65,5 +65,45 @@ pub(crate) async fn lost_records_do_not_run_it_again(_: Fixture) {
         assert_eq!(again.0, "execution_interrupted", "{}", again.1);
         fixture.sh(&user("default"), &id, "cat ran; rm over ran").await;
     }
+    keeper.close(OnShutdown::Kill).await.unwrap();
+}
+
+/// The store fails for a time, and then tells what became of them.
+pub(crate) async fn ends_that_could_not_be_stored_are_stored_later(_: Fixture) {
+    let (fixture, file) = Fixture::in_file().await;
+    let keeper = &fixture.keeper;
+    let (default, agent, ann) = (user("default"), watched(&fixture).await, approver(&fixture).await);
+    let id = fixture.create(&default).await.id.to_string();
+    // One has run.
+    let until_told = "until [ -e over ]; do sleep 0.01; done; echo ran >> ran";
+    let request = || ExecRequest { idempotency: once("ran"), ..shell(until_told) };
+    let mut run = keeper.stream_exec(&default, &id, request());
+    let Some(RunEvent::Progress(ExecEvent::Started { .. })) = run.next().await else { panic!("no start") };
+    rename(&file, "idempotency", "away").await;
+    fixture.sh(&default, &id, "touch over").await;
+    let Some(RunEvent::Ended(Err(lost))) = run.next().await else { panic!("it has an end") };
+    assert_eq!(lost.code(), "store_failed", "{lost}");
+    assert_eq!(refusal(keeper.exec(&default, &id, request()).await).0, "store_failed");
+    rename(&file, "away", "idempotency").await;
+    for _ in 0..2 {
+        let again = refusal(keeper.exec(&default, &id, request()).await);
+        assert_eq!(again.0, "execution_interrupted", "{}", again.1);
+    }
+    assert_eq!(text(&fixture.sh(&default, &id, "cat ran").await), "ran\n");
+    // One has not, and is sent again.
+    let asking = || {
+        let (keeper, agent, id) = (keeper.clone(), agent.clone(), id.clone());
+        let request = ExecRequest { idempotency: once("denied"), ..shell("echo fine") };
+        tokio::spawn(async move { keeper.exec(&agent, &id, request).await })
+    };
+    let denied = asking();
+    let asked = waiting(&fixture).await;
+    rename(&file, "idempotency", "away").await;
+    keeper.deny(&ann, &asked.id, String::new()).await.unwrap();
+    assert_eq!(refusal(denied.await.unwrap()).0, "not_approved");
+    rename(&file, "away", "idempotency").await;
+    let again = asking();
+    approve(&fixture, &ann, &waiting(&fixture).await.id).await.unwrap();
+    assert_eq!(text(&again.await.unwrap().unwrap()), "fine\n");
     keeper.close(OnShutdown::Kill).await.unwrap();
 }
