@@ -2,7 +2,7 @@
 
 use axum::extract::{FromRequest, Request};
 use belljar_keeper::Idempotency;
-use http::{HeaderMap, header};
+use http::{HeaderMap, Method, header};
 use serde::de::DeserializeOwned;
 use sha2::{Digest as _, Sha256};
 
@@ -13,13 +13,19 @@ use crate::rest::types::Object;
 /// Maximum length of a JSON body: 2 MiB.
 const MAX_JSON_BYTES: usize = 2 << 20;
 
-/// A JSON body, of at most `MAX_BYTES` bytes.
+const IDEMPOTENCY_KEY: &str = "Idempotency-Key";
+
+/// A JSON body, of at most `MAX_BYTES` bytes. A POST with the header `Idempotency-Key`, which would not be obeyed, is refused.
 pub(crate) struct Json<T, const MAX_BYTES: usize = MAX_JSON_BYTES>(pub(crate) T);
 
 impl<S: Sync, T: DeserializeOwned, const MAX_BYTES: usize> FromRequest<S> for Json<T, MAX_BYTES> {
     type Rejection = Problem;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, Problem> {
+        if request.method() == Method::POST && request.headers().contains_key(IDEMPOTENCY_KEY) {
+            let reason = "only making a sandbox and running a command or code have one; leave it out";
+            return Err(Problem::field(IDEMPOTENCY_KEY, reason));
+        }
         let bytes = json_bytes(request, state, MAX_BYTES).await?;
         Ok(Self(parse(&bytes)?))
     }
@@ -61,15 +67,14 @@ fn canonical(bytes: &[u8]) -> Vec<u8> {
 }
 
 fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, Problem> {
-    const NAME: &str = "Idempotency-Key";
-    let mut values = headers.get_all(NAME).iter();
+    let mut values = headers.get_all(IDEMPOTENCY_KEY).iter();
     let (Some(value), rest) = (values.next(), values.next()) else { return Ok(None) };
     let allowed = |byte: &u8| byte.is_ascii_alphanumeric() || b"_.:-".contains(byte);
     let fits = (1..=255).contains(&value.len()) && value.as_bytes().iter().all(allowed);
     match value.to_str() {
         Ok(text) if fits && rest.is_none() => Ok(Some(text.to_owned())),
         _ => Err(Problem::field(
-            NAME,
+            IDEMPOTENCY_KEY,
             "it is not allowed; give one key of 1 to 255 letters, digits, _ . : or -",
         )),
     }

@@ -13,7 +13,7 @@ use super::code::to_events;
 use super::exec::accepts_events;
 use super::types::{ToolBody, ToolCallBody, ToolInfoBody, ToolResultBody};
 use crate::api::Shared;
-use crate::extract::{Auth, Id, IdempotentJson, Json, Query};
+use crate::extract::{Auth, Id, Json, Query};
 use crate::problem::Problem;
 use crate::stream::{Pieces, event, events, problem_event};
 use crate::tool_schema::{Dialect, schema_for};
@@ -145,9 +145,9 @@ pub(super) async fn test(
     State(shared): State<Shared>,
     Auth(caller): Auth,
     Id(id): Id,
-    body: IdempotentJson<ToolCallBody, MAX_CALL_BYTES>,
+    Json(body): Json<ToolCallBody, MAX_CALL_BYTES>,
 ) -> Result<axum::Json<ToolVerdictBody>, Problem> {
-    Ok(axum::Json(shared.keeper.test_tool(&caller, &id, &body.value.into_call()?).await?.into()))
+    Ok(axum::Json(shared.keeper.test_tool(&caller, &id, &body.into_call()?).await?.into()))
 }
 
 /// What would be decided about a call.
@@ -194,12 +194,9 @@ pub(super) async fn call(
     Auth(caller): Auth,
     Id(id): Id,
     headers: HeaderMap,
-    body: IdempotentJson<ToolCallBody, MAX_CALL_BYTES>,
+    Json(body): Json<ToolCallBody, MAX_CALL_BYTES>,
 ) -> Result<Response, Problem> {
-    if body.idempotency.is_some() {
-        return Err(Problem::field("Idempotency-Key", "calls of tools have none; leave it out"));
-    }
-    let call = body.value.into_call()?;
+    let call = body.into_call()?;
     if accepts_events(&headers) {
         return stream_events(shared, caller, id, call).await;
     }

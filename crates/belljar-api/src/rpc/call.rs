@@ -18,6 +18,8 @@ pub(super) const VOLUME: &str = "belljar-volume";
 /// Maximum length of an idempotency key, in bytes.
 const MAX_KEY_BYTES: usize = 255;
 
+const IDEMPOTENCY_KEY: &str = "idempotency-key";
+
 /// An authenticated call.
 #[derive(Clone)]
 pub(super) struct Call {
@@ -115,14 +117,21 @@ impl Call {
         Box::pin(stream)
     }
 
+    /// Refuses an idempotency key, which would not be obeyed.
+    pub(super) fn refuse_key(&self, context: &RequestContext) -> Result<(), ConnectError> {
+        match context.header(IDEMPOTENCY_KEY) {
+            Some(_) => Err(self.field("Idempotency-Key", "only Create and Exec have one; leave it out")),
+            None => Ok(()),
+        }
+    }
+
     /// Returns the idempotency key, with a digest that identifies the request.
     pub(super) fn idempotency(
         &self,
         context: &RequestContext,
         message: &[u8],
     ) -> Result<Option<Idempotency>, ConnectError> {
-        const HEADER: &str = "idempotency-key";
-        let mut values = context.headers().get_all(HEADER).iter();
+        let mut values = context.headers().get_all(IDEMPOTENCY_KEY).iter();
         let Some(value) = values.next() else { return Ok(None) };
         let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"_.:-".contains(&byte);
         let key = value.to_str().ok().filter(|key| {

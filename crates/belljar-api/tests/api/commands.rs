@@ -133,6 +133,18 @@ async fn idempotent_execution_runs_once(fixture: Fixture) {
         assert_eq!(done.json()["stdout"]["data"], "1\n", "{done:?}");
     }
     run("once", "echo other").await.refused(422, "idempotency_mismatch", None);
+    // Where it would not be obeyed, it is refused.
+    for (path, body) in [
+        ("processes", json!({ "command": "echo x >> runs" })),
+        ("fork", json!({})),
+        ("contexts", json!({ "language": "bash" })),
+    ] {
+        let request = user.request("POST", &format!("/v1/sandboxes/{id}/{path}"));
+        let request = request.header("idempotency-key", "once").header("content-type", "application/json");
+        let sent = user.send_request(request.body(body.to_string().into()).unwrap()).await;
+        sent.refused(400, "invalid_field", Some("Idempotency-Key"));
+    }
+    assert_eq!(run("count", "wc -l < runs").await.json()["stdout"]["data"], "1\n");
 }
 
 async fn processes_run_in_the_background(fixture: Fixture) {
