@@ -66,10 +66,13 @@ fn serve(guest: &Guest, socket: &OwnedFd) -> io::Result<bool> {
 }
 
 fn spawn(guest: &Guest, request: &v1::StartRequest, streams: Vec<OwnedFd>) -> Result<Spawned, ConnectError> {
-    let no_null = |errno: Errno| ConnectError::resource_exhausted(format!("cannot open /dev/null: {errno}"));
+    let command = Command::from_request(guest, request)?;
+    let script = start::prepare_files(guest, request)?;
     let streams = match <[OwnedFd; 3]>::try_from(streams) {
         Ok(streams) => streams,
         Err(streams) => {
+            let no_null =
+                |errno: Errno| ConnectError::failed_precondition(format!("cannot open /dev/null: {errno}"));
             let flags = OFlags::RDONLY | OFlags::CLOEXEC;
             let null = rustix::fs::open(c"/dev/null", flags, Mode::empty()).map_err(no_null)?;
             let [out, error] = <[OwnedFd; 2]>::try_from(streams)
@@ -77,8 +80,6 @@ fn spawn(guest: &Guest, request: &v1::StartRequest, streams: Vec<OwnedFd>) -> Re
             [null, out, error]
         }
     };
-    let command = Command::from_request(guest, request)?;
-    let script = start::prepare_files(guest, request)?;
     start::spawn(guest, &command, streams, false, script)
 }
 

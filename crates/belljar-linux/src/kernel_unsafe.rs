@@ -173,7 +173,8 @@ pub(crate) fn exec_fd(fd: BorrowedFd<'_>, argv: &CStringArray, envp: &CStringArr
 }
 
 /// Calls execve(2). Returns only on failure. Fork-safe.
-pub(crate) fn exec_path(path: &CStr, argv: &CStringArray, envp: &CStringArray) -> Errno {
+#[must_use]
+pub fn exec_path(path: &CStr, argv: &CStringArray, envp: &CStringArray) -> Errno {
     // SAFETY: as in `exec_fd`.
     unsafe {
         libc::syscall(libc::SYS_execve, path.as_ptr(), argv.pointers.as_ptr(), envp.pointers.as_ptr());

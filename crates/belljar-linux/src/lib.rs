@@ -51,9 +51,9 @@ pub use jail::{JailError, MAX_DATA_BYTES, Reach, enter_jail};
 pub use kernel::{
     CStringArray, ChildSignal, LandlockAttr, MOUNT_ATTR_NODEV, MOUNT_ATTR_NOEXEC, MOUNT_ATTR_NOSUID,
     MOUNT_ATTR_NOSYMFOLLOW, MOUNT_ATTR_RDONLY, PROPAGATION_PRIVATE, Reaped, become_subreaper,
-    block_child_signal, children_cpu_us, cloexec_from, close_from, fork_alone, inherited_fd, install_seccomp,
-    kill, kill_all, landlock_abi, lock_byte, mount_setattr, moving_calls, pidfd_kill, reap_one,
-    reset_fault_handlers, reset_signals, restrict_landlock, serve_as, set_dumpable,
+    block_child_signal, children_cpu_us, cloexec_from, close_from, exec_path, fork_alone, inherited_fd,
+    install_seccomp, kill, kill_all, landlock_abi, lock_byte, mount_setattr, moving_calls, pidfd_kill,
+    reap_one, reset_fault_handlers, reset_signals, restrict_landlock, serve_as, set_dumpable,
 };
 /// Maximum number of mounts in one tree, including the system's own.
 pub const MAX_MOUNTS: usize = init::MAX_MOUNTS;

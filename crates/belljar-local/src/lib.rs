@@ -41,9 +41,9 @@ pub use belljar_engine::{
 };
 pub use belljar_gateway::enter_gateway;
 pub use belljar_guest_config::OnHostLoss;
-pub use belljar_linux::cloexec_from;
 #[cfg(feature = "mutation")]
 pub use belljar_linux::{ALLOCATED, ForkGuard, enter_test_network};
+pub use belljar_linux::{CStringArray, cloexec_from, exec_path};
 pub use belljar_model::{
     HintReader, Isolation, Languages, LimitsChange, LimitsFile, Outcome, RunResult, SandboxSpec, SpecFile,
 };

@@ -1,9 +1,13 @@
 //! What `belljar` does by itself: runs that need nothing of the service. Its start touches none of that.
 
-use std::ffi::OsString;
-use std::os::unix::process::CommandExt as _;
+use std::ffi::{CString, OsString};
+use std::io;
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
 use std::time::Instant;
 
+use belljar_local::CStringArray;
 use belljar_model::NetworkMode;
 
 use crate::cli::{RunArgs, parse_run};
@@ -80,14 +84,52 @@ fn become_service(words: &[OsString]) -> u8 {
         }
     };
     let path = own.with_file_name(SERVICE_PROGRAM);
-    let mut command = std::process::Command::new(&path);
-    if let Some(name) = words.first() {
-        command.arg0(name);
+    let advice = format!(
+        "put the programs belljar, {SERVICE_PROGRAM} and belljar-guest of one build into one directory"
+    );
+    // It would become itself, again and again.
+    if own == path || is_same_file(&own, &path) {
+        say(&format!("{} is the program belljar; {advice}", path.display()));
+        return FAILED;
     }
-    let error = command.args(words.iter().skip(1)).exec();
-    say(&format!(
-        "cannot start {}: {error}; put the programs belljar, {SERVICE_PROGRAM} and belljar-guest of one build into one directory",
-        path.display()
-    ));
+    let error = exec(&path, words);
+    let is_missing = [io::ErrorKind::NotFound, io::ErrorKind::PermissionDenied].contains(&error.kind());
+    let advice = if is_missing || error.raw_os_error() == Some(ENOEXEC) {
+        format!("; {advice}")
+    } else {
+        String::new()
+    };
+    say(&format!("cannot start {}: {error}{advice}", path.display()));
     FAILED
+}
+
+/// Error number of a file that is no program (errno(3)).
+const ENOEXEC: i32 = 8;
+
+fn is_same_file(one: &Path, other: &Path) -> bool {
+    let id = |path| std::fs::metadata(path).map(|found: std::fs::Metadata| (found.dev(), found.ino()));
+    matches!((id(one), id(other)), (Ok(one), Ok(other)) if one == other)
+}
+
+/// Becomes a program. Returns only on failure. Unlike execvp(3) it does not take a file that is no program for a shell's script.
+fn exec(path: &Path, words: &[OsString]) -> io::Error {
+    let variables = std::env::vars_os().map(|(name, value)| {
+        let mut line = name;
+        line.push("=");
+        line.push(value);
+        line
+    });
+    let array = |texts: Vec<OsString>| {
+        texts
+            .into_iter()
+            .map(|text| CString::new(text.into_vec()))
+            .collect::<Result<Vec<_>, _>>()
+            .map(CStringArray::new)
+    };
+    let all = CString::new(path.as_os_str().as_bytes())
+        .and_then(|path| Ok((path, array(words.to_vec())?, array(variables.collect())?)));
+    match all {
+        Ok((path, words, variables)) => belljar_local::exec_path(&path, &words, &variables).into(),
+        Err(error) => error.into(),
+    }
 }

@@ -26,12 +26,6 @@ use super::{GuestError, ProcessEvent, Result};
 /// The program's id. A guest that speaks HTTP/2 later counts its own from 1.
 const ID: u64 = u64::MAX;
 
-/// Maximum length of the initial input in bytes: the capacity of a pipe.
-const MAX_INPUT_BYTES: usize = 64 * 1024;
-
-/// Capacity of an output pipe in bytes.
-const PIPE_BYTES: usize = 256 * 1024;
-
 /// Size of a read in bytes.
 const READ_BYTES: usize = 64 * 1024;
 
@@ -79,9 +73,17 @@ impl Direct {
         }
     }
 
-    /// Starts a program. `None` if something was sent before, or if it needs what only other guests have.
+    /// Starts a program. `None` if something was sent before, or if it needs what only other guests have: a guest makes the pipes too, if
+    /// this process may not make them for the sandbox's user.
     pub(super) async fn start(self: &Arc<Self>, request: &v1::StartRequest) -> Option<Result<Program>> {
-        let can = !request.terminal.is_set() && request.kill_rest && request.keep_bytes == 0;
+        let is_simple = !request.terminal.is_set()
+            && request.kill_rest
+            && request.keep_bytes == 0
+            && request.stdin.is_empty();
+        if !is_simple || *self.phase.borrow() != Phase::Unused {
+            return None;
+        }
+        let pipes = self.pipes(request).ok()?;
         let begin = |phase: &mut Phase| {
             let is_unused = *phase == Phase::Unused;
             if is_unused {
@@ -89,24 +91,24 @@ impl Direct {
             }
             is_unused
         };
-        if !can || !self.phase.send_if_modified(begin) {
+        if !self.phase.send_if_modified(begin) {
             return None;
         }
-        Some(self.begin(request).await)
+        Some(self.begin(request, pipes).await)
     }
 
-    async fn begin(self: &Arc<Self>, request: &v1::StartRequest) -> Result<Program> {
+    async fn begin(self: &Arc<Self>, request: &v1::StartRequest, pipes: Pipes) -> Result<Program> {
+        *self.input.lock() = pipes.input;
         // From now on its end is the end of the phase.
         let mut program = Program {
             direct: Arc::clone(self),
             pid: 0,
-            streams: [const { None }; 2],
+            streams: pipes.streams.map(Some),
             exited: None,
             received: Vec::new(),
         };
-        let given = self.pipes(request, &mut program.streams).map_err(GuestError::Source)?;
-        let bytes = v1::StartRequest { stdin: Bytes::new(), ..request.clone() }.encode_to_vec();
-        let message = direct_message(&bytes);
+        let message = direct_message(&request.encode_to_vec());
+        let given = pipes.given;
         let sent = self.send_with(&message, &given.iter().map(AsFd::as_fd).collect::<Vec<_>>()).await;
         // The program's ends: its output ends with it.
         drop(given);
@@ -124,32 +126,27 @@ impl Direct {
         Ok(program)
     }
 
-    /// Makes the program's pipes. Returns the ends that it gets.
-    fn pipes(
-        &self,
-        request: &v1::StartRequest,
-        streams: &mut [Option<Output>; 2],
-    ) -> io::Result<Vec<OwnedFd>> {
+    /// Makes the program's pipes.
+    fn pipes(&self, request: &v1::StartRequest) -> io::Result<Pipes> {
         let mut given = Vec::new();
-        if request.stdin_open || !request.stdin.is_empty() {
+        let mut input = None;
+        if request.stdin_open {
             let (reader, writer) = self.pipe()?;
-            if request.stdin.len() > MAX_INPUT_BYTES {
-                return Err(io::Error::new(io::ErrorKind::InvalidInput, "the initial input is too long"));
-            }
-            rustix::io::write(&writer, &request.stdin)?;
-            if request.stdin_open {
-                *self.input.lock() = Some(pipe::Sender::from_owned_fd(writer)?);
-            }
+            input = Some(pipe::Sender::from_owned_fd(writer)?);
             given.push(reader);
         }
-        for (slot, stream) in streams.iter_mut().zip([v1::Stream::STREAM_STDOUT, v1::Stream::STREAM_STDERR]) {
+        let mut output = |stream| {
             let (reader, writer) = self.pipe()?;
-            let _ = rustix::pipe::fcntl_setpipe_size(&reader, PIPE_BYTES);
-            let pipe = pipe::Receiver::from_owned_fd(reader)?;
-            *slot = Some(Output { stream, pipe, offset: 0, drained: 0 });
             given.push(writer);
-        }
-        Ok(given)
+            Ok::<_, io::Error>(Output {
+                stream,
+                pipe: pipe::Receiver::from_owned_fd(reader)?,
+                offset: 0,
+                drained: 0,
+            })
+        };
+        let streams = [output(v1::Stream::STREAM_STDOUT)?, output(v1::Stream::STREAM_STDERR)?];
+        Ok(Pipes { given, streams, input })
     }
 
     fn pipe(&self) -> io::Result<(OwnedFd, OwnedFd)> {
@@ -229,6 +226,14 @@ fn send(
 
 fn gone(error: io::Error) -> GuestError {
     GuestError::Gone(Box::new(ConnectError::unavailable_from_transport("the guest is gone", error)))
+}
+
+/// The pipes of a program.
+struct Pipes {
+    /// The ends that it gets: of its standard input if there is one, its output and its errors.
+    given: Vec<OwnedFd>,
+    streams: [Output; 2],
+    input: Option<pipe::Sender>,
 }
 
 /// One of the program's output streams.

@@ -67,20 +67,64 @@ fn a_service_that_is_missing_is_named() {
     }
 }
 
+/// A file that is no program is not a shell's script, and this program does not become itself.
+#[test]
+fn a_service_that_is_none_is_named() {
+    let host = installed(&[GUEST]);
+    let place = fs::canonicalize(host.path()).unwrap().join("belljar-service");
+    let version = |name: &str| {
+        let mut command = Command::new(host.path().join(name));
+        Done::of(command.arg("--version").env_clear().stdin(Stdio::null()))
+    };
+    for content in ["", "echo no\n"] {
+        fs::write(&place, content).unwrap();
+        fs::set_permissions(&place, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        let done = version("belljar");
+        assert_eq!((done.status, done.text()), (125, ""), "{content:?}: {done:?}");
+        let text = format!("belljar: cannot start {}: Exec format error", place.display());
+        assert!(done.stderr.starts_with(&text) && done.stderr.contains("one directory"), "{done:?}");
+    }
+    let text = format!("belljar: {} is the program belljar; put the programs", place.display());
+    fs::remove_file(&place).unwrap();
+    std::os::unix::fs::symlink("belljar", &place).unwrap();
+    for name in ["belljar", "belljar-service"] {
+        let done = version(name);
+        assert_eq!((done.status, done.text()), (125, ""), "{done:?}");
+        assert!(done.stderr.starts_with(&text), "{done:?}");
+    }
+    fs::remove_file(&place).unwrap();
+    fs::copy(host.path().join("belljar"), &place).unwrap();
+    let done = version("belljar");
+    assert_eq!((done.status, done.text()), (125, ""), "{done:?}");
+    assert!(done.stderr.starts_with(&text), "{done:?}");
+}
+
+/// Who may not give pipes to the sandbox's user leaves them to the guest.
+#[test]
+fn root_without_the_right_to_change_owners_runs_code() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let program = env!("CARGO_BIN_EXE_belljar");
+    let mut command = Command::new("setpriv");
+    command.args(["--bounding-set", "-chown", "--inh-caps", "-chown", program]);
+    command.args(["run", "-q", "-l", "sh", "-c", "echo out; echo err > /dev/stderr"]);
+    let done = Done::of(command.env_clear().env("PATH", "/usr/bin:/bin").stdin(Stdio::null()));
+    assert_eq!((done.status, done.text(), done.stderr.as_str()), (0, "out\n", "err\n"));
+}
+
 /// The service gets the same words, variables, streams and name, in the same process.
 #[test]
 fn the_service_is_the_same_process() {
     let script = ("/bin/sh", "belljar-service");
     let host = installed(&[script, GUEST]);
-    let mut command =
-        belljar(&host, &["-c", "echo $$ \"$0\" \"$1\" \"$X\"; cat; kill -s PIPE $$", "a b", ""]);
+    let mut command = belljar(&host, &["-c", "echo $$ \"$0\" \"$1\" \"$X\"; cat; exit 3", "a b", ""]);
     command.arg0("bell").env("X", "y").stdout(Stdio::piped()).stderr(Stdio::piped());
     let child = command.spawn().unwrap();
     let pid = child.id();
     let done = child.wait_with_output().unwrap();
     assert_eq!(String::from_utf8_lossy(&done.stdout), format!("{pid} a b  y\n"));
-    // It does not ignore what this program ignores.
-    assert_eq!(std::os::unix::process::ExitStatusExt::signal(&done.status), Some(13), "{done:?}");
+    assert_eq!(done.status.code(), Some(3), "{done:?}");
 }
 
 /// Without the guest's program the service is the guest.
