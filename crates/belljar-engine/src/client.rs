@@ -349,8 +349,10 @@ impl GuestClient {
     where
         R: AsyncRead + Send + Unpin + 'static,
     {
-        if let Some(input) = self.direct.as_ref().and_then(|direct| direct.take_input(id)) {
-            return direct::feed(input, source).await;
+        if let Some(direct) = &self.direct
+            && let Some(input) = direct.take_input(id)
+        {
+            return direct.feed(input, source).await;
         }
         let message = move |data| v1::InputRequest { id, data, ..Default::default() };
         let last = v1::InputRequest { id, close, ..Default::default() };

@@ -128,7 +128,8 @@ impl Host {
         self.stream.write_all(&direct_answer(answer))
     }
 
-    /// Waits until the host sends something. What has ended meanwhile is reaped.
+    /// Waits until the host speaks HTTP/2. Signals that it has sent before it knew of the end are of no use any more; what has ended
+    /// meanwhile is reaped.
     fn wait_for_http2(&mut self, children: &ChildSignal) -> io::Result<bool> {
         loop {
             let mut polls = [PollFd::new(&self.stream, PollFlags::IN), PollFd::new(children, PollFlags::IN)];
@@ -137,8 +138,12 @@ impl Host {
             children.clear();
             while belljar_linux::reap_one().is_some() {}
             if is_ready {
-                let first = belljar_linux::peek_with(self.stream.as_fd(), &mut [0])?;
-                return Ok(first.length > 0);
+                let mut first = [0];
+                match belljar_linux::peek_with(self.stream.as_fd(), &mut first)?.length {
+                    0 => return Ok(false),
+                    _ if first == [HTTP2_FIRST] => return Ok(true),
+                    _ => drop(self.receive::<v1::SignalRequest>()?),
+                }
             }
         }
     }

@@ -429,11 +429,13 @@ pub fn reset_fault_handlers() {
 
 /// Ignores the signals that a terminal or a service manager sends to a whole process group. Fork-safe.
 pub(crate) fn ignore_group_signals() {
-    // SAFETY: SIG_IGN is a valid disposition for each of these.
+    // SAFETY: SIG_IGN and SIG_DFL are valid dispositions for each of these.
     unsafe {
         for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT, libc::SIGPIPE] {
             libc::signal(signal, libc::SIG_IGN);
         }
+        // Ignored, as it may be by who has started the host, children would leave nothing to wait for.
+        libc::signal(libc::SIGCHLD, libc::SIG_DFL);
     }
 }
 

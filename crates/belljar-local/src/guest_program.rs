@@ -31,6 +31,8 @@ pub(crate) enum RunFrom {
     OwnMount,
 }
 
+static BESIDE: OnceLock<GuestChoice> = OnceLock::new();
+
 /// The guest's program, or the reason why this program is the guest.
 #[derive(Debug)]
 pub(crate) struct GuestChoice {
@@ -42,7 +44,6 @@ pub(crate) struct GuestChoice {
 impl GuestChoice {
     /// Returns the program beside this one, looked up once.
     pub(crate) fn beside() -> &'static Self {
-        static BESIDE: OnceLock<GuestChoice> = OnceLock::new();
         BESIDE.get_or_init(|| Self { program: Program::beside(), is_required: false })
     }
 
@@ -72,10 +73,35 @@ impl GuestChoice {
     }
 }
 
-/// Reports whether there is a guest's program of this build beside this program.
+/// Reports whether there is a guest's program of this build beside this program, for a program that is none itself: from then on there is no
+/// fallback. Must be called before any launch.
 #[must_use]
 pub fn has_guest() -> bool {
-    GuestChoice::beside().path().is_ok()
+    let beside = BESIDE.get_or_init(|| GuestChoice { program: Program::beside(), is_required: true });
+    beside.path().is_ok()
+}
+
+/// Checks that a program beside this one is writable only by those who could also change this program.
+///
+/// # Errors
+/// Who else could.
+pub fn check_beside(path: &Path) -> Result<(), String> {
+    let metadata = |path: &Path| std::fs::metadata(path).map_err(|error| error.to_string());
+    check_writers(&metadata(path)?, &metadata(Path::new(OWN))?)
+}
+
+fn check_writers(program: &Metadata, own: &Metadata) -> Result<(), String> {
+    if program.uid() != own.uid() && program.uid() != 0 {
+        return Err(format!("it belongs to user {}, and this program to user {}", program.uid(), own.uid()));
+    }
+    if program.mode() & 0o002 != 0 {
+        return Err("everybody may write it".to_owned());
+    }
+    let is_same_group = program.gid() == own.gid() && own.mode() & 0o020 != 0;
+    if program.mode() & 0o020 != 0 && !is_same_group {
+        return Err("its group may write it, and this program not".to_owned());
+    }
+    Ok(())
 }
 
 /// Open program.
@@ -113,20 +139,7 @@ impl Program {
         if !metadata.is_file() {
             return Err("it is no file".to_owned());
         }
-        if metadata.uid() != own.uid() && metadata.uid() != 0 {
-            return Err(format!(
-                "it belongs to user {}, and this program to user {}",
-                metadata.uid(),
-                own.uid()
-            ));
-        }
-        if metadata.mode() & 0o002 != 0 {
-            return Err("everybody may write it".to_owned());
-        }
-        let is_same_group = metadata.gid() == own.gid() && own.mode() & 0o020 != 0;
-        if metadata.mode() & 0o020 != 0 && !is_same_group {
-            return Err("its group may write it, and this program not".to_owned());
-        }
+        check_writers(&metadata, &own)?;
         if metadata.mode() & 0o111 == 0 {
             return Err("it may not be executed".to_owned());
         }

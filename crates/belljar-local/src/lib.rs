@@ -49,7 +49,7 @@ pub use belljar_model::{
 };
 pub use engine::{LocalConfig, LocalEngine};
 pub use freeze::set_frozen;
-pub use guest_program::has_guest;
+pub use guest_program::{check_beside, has_guest};
 pub use host_tree::{HOME as HOST_HOME, PATH as HOST_PATH, RESOLVER_OPTIONS, USER_ID as HOST_USER};
 pub use kind::LocalKind;
 pub use launcher::{LAUNCHER_GENERATION, LauncherConfig, LauncherEngine, enter_launcher};

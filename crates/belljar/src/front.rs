@@ -92,6 +92,12 @@ fn become_service(words: &[OsString]) -> u8 {
         say(&format!("{} is the program belljar; {advice}", path.display()));
         return FAILED;
     }
+    if path.exists()
+        && let Err(why) = belljar_local::check_beside(&path)
+    {
+        say(&format!("cannot start {}: {why}; {advice}", path.display()));
+        return FAILED;
+    }
     let error = exec(&path, words);
     let is_missing = [io::ErrorKind::NotFound, io::ErrorKind::PermissionDenied].contains(&error.kind());
     let advice = if is_missing || error.raw_os_error() == Some(ENOEXEC) {

@@ -5,6 +5,7 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::time::Duration;
 
 use belljar_proto::{
     ConnectError, LENGTH_BYTES, MAX_ANSWER_BYTES, Message, direct_message, parse_direct_answer, v1,
@@ -32,6 +33,10 @@ const READ_BYTES: usize = 64 * 1024;
 /// Maximum number of bytes read from a stream after the program has ended: the content of a pipe, and what others write meanwhile.
 const DRAIN_BYTES: u64 = 1 << 20;
 
+/// Maximum time until the end of a program that is not followed any more, when the connection is wanted for something else: its time limit
+/// has passed then.
+const ABANDONED_TIMEOUT: Duration = Duration::from_secs(5);
+
 /// A connection on which a program may be started before HTTP/2 is spoken.
 pub(super) struct Direct {
     stream: UnixStream,
@@ -39,6 +44,8 @@ pub(super) struct Direct {
     /// by name.
     owner: Option<(u32, u32)>,
     phase: watch::Sender<Phase>,
+    /// The begin of a message.
+    received: tokio::sync::Mutex<Vec<u8>>,
     /// The program's standard input, until it is fed.
     input: Mutex<Option<pipe::Sender>>,
 }
@@ -49,15 +56,18 @@ enum Phase {
     Unused,
     /// The program runs.
     Running,
+    /// It may still run, and nobody follows it.
+    Abandoned,
     /// It has ended, and HTTP/2 may be spoken.
     Ended,
-    /// HTTP/2 is spoken, or the program is not followed any more.
+    /// HTTP/2 is spoken.
     Closed,
 }
 
 impl Direct {
     pub(super) fn new(stream: UnixStream, owner: Option<(u32, u32)>) -> Self {
-        Self { stream, owner, phase: watch::Sender::new(Phase::Unused), input: Mutex::default() }
+        let (phase, received) = (watch::Sender::new(Phase::Unused), tokio::sync::Mutex::default());
+        Self { stream, owner, phase, received, input: Mutex::default() }
     }
 
     /// Returns the connection for HTTP/2, once no program runs. There is no other one.
@@ -65,12 +75,39 @@ impl Direct {
         let mut phase = self.phase.subscribe();
         let _ = phase.wait_for(|phase| *phase != Phase::Running).await;
         match self.phase.send_replace(Phase::Closed) {
-            Phase::Unused | Phase::Ended => {
-                let socket = std::os::unix::net::UnixStream::from(self.stream.as_fd().try_clone_to_owned()?);
-                UnixStream::from_std(socket)
+            Phase::Unused | Phase::Ended => {}
+            Phase::Abandoned => {
+                let ended = tokio::time::timeout(ABANDONED_TIMEOUT, self.until_ended()).await;
+                ended.map_err(|_| io::ErrorKind::TimedOut)?.map_err(io::Error::other)?;
             }
-            Phase::Running | Phase::Closed => Err(io::ErrorKind::NotConnected.into()),
+            Phase::Running | Phase::Closed => return Err(io::ErrorKind::NotConnected.into()),
         }
+        let socket = std::os::unix::net::UnixStream::from(self.stream.as_fd().try_clone_to_owned()?);
+        UnixStream::from_std(socket)
+    }
+
+    /// Waits until the guest has told the end of the program.
+    async fn until_ended(&self) -> Result<()> {
+        loop {
+            match self.answer().await? {
+                Ok(Event::Started(_)) => {}
+                Ok(_) | Err(_) => return Ok(()),
+            }
+        }
+    }
+
+    async fn answer(&self) -> Result<std::result::Result<Event, ConnectError>> {
+        tokio::task::coop::consume_budget().await;
+        let answer = answer(&self.stream, &mut *self.received.lock().await).await;
+        // Nothing that follows can be understood.
+        answer.inspect_err(|_| {
+            self.phase.send_replace(Phase::Closed);
+        })
+    }
+
+    fn broken(&self, what: &'static str) -> GuestError {
+        self.phase.send_replace(Phase::Closed);
+        GuestError::Protocol { what }
     }
 
     /// Starts a program. `None` if something was sent before, or if it needs what only other guests have: a guest makes the pipes too, if
@@ -100,24 +137,16 @@ impl Direct {
     async fn begin(self: &Arc<Self>, request: &v1::StartRequest, pipes: Pipes) -> Result<Program> {
         *self.input.lock() = pipes.input;
         // From now on its end is the end of the phase.
-        let mut program = Program {
-            direct: Arc::clone(self),
-            pid: 0,
-            streams: pipes.streams.map(Some),
-            exited: None,
-            received: Vec::new(),
-        };
+        let mut program = Program { direct: Arc::clone(self), pid: 0, streams: pipes.streams, exited: None };
         let message = direct_message(&request.encode_to_vec());
         let given = pipes.given;
         let sent = self.send_with(&message, &given.iter().map(AsFd::as_fd).collect::<Vec<_>>()).await;
         // The program's ends: its output ends with it.
         drop(given);
         sent.map_err(gone)?;
-        match program.answer().await? {
+        match self.answer().await? {
             Ok(Event::Started(started)) => program.pid = started.pid,
-            Ok(_) => {
-                return Err(GuestError::Protocol { what: "the first event of a process was not its start" });
-            }
+            Ok(_) => return Err(self.broken("the first event of a process was not its start")),
             Err(refused) => {
                 self.phase.send_replace(Phase::Ended);
                 return Err(refused.into());
@@ -143,6 +172,7 @@ impl Direct {
                 pipe: pipe::Receiver::from_owned_fd(reader)?,
                 offset: 0,
                 drained: 0,
+                is_open: true,
             })
         };
         let streams = [output(v1::Stream::STREAM_STDOUT)?, output(v1::Stream::STREAM_STDERR)?];
@@ -193,20 +223,31 @@ impl Direct {
     pub(super) fn take_input(&self, id: u64) -> Option<pipe::Sender> {
         if id == ID { self.input.lock().take() } else { None }
     }
-}
 
-/// Copies `source` to a program's standard input, until one of them ends. Returns the number of bytes.
-pub(super) async fn feed(mut input: pipe::Sender, mut source: impl AsyncRead + Unpin) -> Result<u64> {
-    let mut buffer = vec![0; READ_BYTES];
-    let mut fed = 0;
-    loop {
-        let length = source.read(&mut buffer).await.map_err(GuestError::Source)?;
-        let piece = buffer.get(..length).unwrap_or_default();
-        // A program that accepts no more is no error.
-        if piece.is_empty() || input.write_all(piece).await.is_err() {
-            return Ok(fed);
+    /// Copies `source` to a program's standard input, until one of them ends. Returns the number of bytes.
+    pub(super) async fn feed(
+        &self,
+        mut input: pipe::Sender,
+        mut source: impl AsyncRead + Unpin,
+    ) -> Result<u64> {
+        let mut buffer = vec![0; READ_BYTES];
+        let mut fed = 0;
+        loop {
+            let length = match source.read(&mut buffer).await {
+                Ok(length) => length,
+                Err(error) => {
+                    // It stays open, or what is missing would look like its end.
+                    *self.input.lock() = Some(input);
+                    return Err(GuestError::Source(error));
+                }
+            };
+            let piece = buffer.get(..length).unwrap_or_default();
+            // A program that accepts no more is no error.
+            if piece.is_empty() || input.write_all(piece).await.is_err() {
+                return Ok(fed);
+            }
+            fed += length as u64;
         }
-        fed += length as u64;
     }
 }
 
@@ -243,11 +284,15 @@ struct Output {
     offset: u64,
     /// Bytes that were read after the program has ended.
     drained: u64,
+    is_open: bool,
 }
 
 impl Output {
-    /// Waits for the next bytes; empty at the end. Cancel-safe.
+    /// Waits for the next bytes; empty at the end, and never after it. Cancel-safe.
     async fn next(&mut self) -> Bytes {
+        if !self.is_open {
+            std::future::pending::<()>().await;
+        }
         loop {
             if self.pipe.readable().await.is_err() {
                 return Bytes::new();
@@ -282,10 +327,12 @@ impl Output {
         }
     }
 
-    fn event(&mut self, data: Bytes) -> ProcessEvent {
+    /// Returns the event of these bytes. None are the end of the stream.
+    fn event(&mut self, data: Bytes) -> Option<ProcessEvent> {
+        self.is_open = !data.is_empty();
         let offset = self.offset;
         self.offset += data.len() as u64;
-        ProcessEvent::Output { stream: self.stream, offset, data }
+        self.is_open.then_some(ProcessEvent::Output { stream: self.stream, offset, data })
     }
 }
 
@@ -298,11 +345,9 @@ fn shrunk(buffer: BytesMut) -> Bytes {
 pub(super) struct Program {
     direct: Arc<Direct>,
     pub(super) pid: u32,
-    /// Its output and its errors, each until its end.
-    streams: [Option<Output>; 2],
+    /// Its output and its errors.
+    streams: [Output; 2],
     exited: Option<v1::Exited>,
-    /// The begin of a message.
-    received: Vec<u8>,
 }
 
 impl Program {
@@ -311,60 +356,47 @@ impl Program {
     /// Returns the next event; `None` after the last.
     pub(super) async fn next(&mut self) -> Result<Option<ProcessEvent>> {
         loop {
+            // A stream that always has something would let nothing else of this task run, such as its time limit.
+            tokio::task::coop::consume_budget().await;
             if let Some(event) = self.drain() {
                 return Ok(Some(event));
             }
-            if self.exited.is_some() {
-                let exited = self.exited.take();
+            if let Some(mut exited) = self.exited.take() {
+                let [out, error] = &self.streams;
+                (exited.stdout_bytes, exited.stderr_bytes) = (out.offset, error.offset);
                 self.direct.phase.send_replace(Phase::Ended);
-                return Ok(exited.map(ProcessEvent::Exited));
+                return Ok(Some(ProcessEvent::Exited(exited)));
             }
             if *self.direct.phase.borrow() != Phase::Running {
                 return Ok(None);
             }
             let [out, error] = &mut self.streams;
-            let answer = answer(&self.direct.stream, &mut self.received);
-            tokio::select! {
-                data = next_of(out) => match out.as_mut().filter(|_| !data.is_empty()) {
-                    Some(output) => return Ok(Some(output.event(data))),
-                    None => *out = None,
+            let event = tokio::select! {
+                data = out.next() => out.event(data),
+                data = error.next() => error.event(data),
+                answer = self.direct.answer() => match answer? {
+                    Ok(Event::Exited(exited)) => {
+                        self.exited = Some(*exited);
+                        None
+                    }
+                    _ => return Err(self.direct.broken("a program has two starts")),
                 },
-                data = next_of(error) => match error.as_mut().filter(|_| !data.is_empty()) {
-                    Some(output) => return Ok(Some(output.event(data))),
-                    None => *error = None,
-                },
-                answer = answer => match answer? {
-                    Ok(Event::Exited(exited)) => self.exited = Some(*exited),
-                    _ => return Err(GuestError::Protocol { what: "a program has two starts" }),
-                },
+            };
+            if event.is_some() {
+                return Ok(event);
             }
         }
     }
 
     /// Returns what was written before the end, once the program has ended.
     fn drain(&mut self) -> Option<ProcessEvent> {
-        let exited = self.exited.as_mut()?;
-        for slot in &mut self.streams {
-            let Some(output) = slot else { continue };
-            if output.drained < DRAIN_BYTES
-                && let data = output.read_rest()
-                && !data.is_empty()
-            {
-                output.drained += data.len() as u64;
-                return Some(output.event(data));
-            }
-            let total = match output.stream {
-                v1::Stream::STREAM_STDERR => &mut exited.stderr_bytes,
-                _ => &mut exited.stdout_bytes,
-            };
-            *total = output.offset;
-            *slot = None;
-        }
-        None
-    }
-
-    async fn answer(&mut self) -> Result<std::result::Result<Event, ConnectError>> {
-        answer(&self.direct.stream, &mut self.received).await
+        self.exited.as_ref()?;
+        let open = self.streams.iter_mut().filter(|output| output.is_open && output.drained < DRAIN_BYTES);
+        open.into_iter().find_map(|output| {
+            let data = output.read_rest();
+            output.drained += data.len() as u64;
+            output.event(data)
+        })
     }
 }
 
@@ -374,17 +406,10 @@ impl Drop for Program {
         self.direct.phase.send_if_modified(|phase| {
             let still_runs = *phase == Phase::Running;
             if still_runs {
-                *phase = Phase::Closed;
+                *phase = Phase::Abandoned;
             }
             still_runs
         });
-    }
-}
-
-async fn next_of(output: &mut Option<Output>) -> Bytes {
-    match output {
-        Some(output) => output.next().await,
-        None => std::future::pending().await,
     }
 }
 

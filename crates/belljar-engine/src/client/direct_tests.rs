@@ -142,7 +142,11 @@ async fn a_guest_that_breaks_the_protocol_is_not_followed() {
             Err(error) => error,
         };
         assert!(matches!(error, GuestError::Protocol { .. }), "{messages:?}: {error}");
-        assert!(direct.connection().await.is_err(), "{messages:?}");
+        assert_eq!(
+            direct.connection().await.unwrap_err().kind(),
+            io::ErrorKind::NotConnected,
+            "{messages:?}"
+        );
     }
 }
 
@@ -175,10 +179,50 @@ async fn http2_waits_for_the_end_and_is_spoken_once() {
 }
 
 #[tokio::test]
-async fn a_program_that_is_not_followed_ends_the_connection() {
+async fn http2_follows_the_end_of_a_program_that_is_not_followed_any_more() {
+    let (begin, end) = (exited()[..3].to_vec(), exited()[3..].to_vec());
+    let (program, direct, mut guest) = start(&[started(), begin]).await;
+    let mut program = program.unwrap();
+    // A part of the message has been read.
+    assert!(tokio::time::timeout(Duration::from_millis(20), program.next()).await.is_err());
+    drop(program);
+    assert!(direct.signal(&v1::SignalRequest { id: ID, signal: 2, ..Default::default() }).await.is_none());
+    guest.socket.write_all(&[&end[..], &[HTTP2_FIRST]].concat()).unwrap();
+    let mut connection = direct.connection().await.unwrap();
+    assert_eq!(connection.read_u8().await.unwrap(), HTTP2_FIRST);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_guest_that_never_tells_the_end_has_no_other_connection() {
     let (program, direct, _guest) = start(&[started()]).await;
     drop(program);
-    assert_eq!(direct.connection().await.unwrap_err().kind(), io::ErrorKind::NotConnected);
+    assert_eq!(direct.connection().await.unwrap_err().kind(), io::ErrorKind::TimedOut);
+}
+
+/// The runtime has one thread, as that of `belljar run`.
+#[tokio::test]
+async fn output_without_end_does_not_outlast_a_time_limit() {
+    let (program, _direct, mut guest) = start(&[started()]).await;
+    let out = std::fs::File::from(guest.given.remove(0));
+    let writing = std::thread::spawn(move || while (&out).write_all(&[b'x'; 65536]).is_ok() {});
+    let mut program = program.unwrap();
+    assert!(tokio::time::timeout(Duration::from_millis(200), events(&mut program)).await.is_err());
+    drop(program);
+    writing.join().unwrap();
+}
+
+#[tokio::test]
+async fn streams_are_counted_whatever_ends_first() {
+    let (program, _direct, mut guest) = start(&[started()]).await;
+    let mut program = program.unwrap();
+    std::fs::File::from(guest.given.remove(0)).write_all(b"four").unwrap();
+    guest.given.clear();
+    assert!(matches!(program.next().await.unwrap(), Some(ProcessEvent::Output { .. })));
+    assert!(tokio::time::timeout(Duration::from_millis(20), program.next()).await.is_err());
+    guest.socket.write_all(&exited()).unwrap();
+    let (_, ended) = events(&mut program).await.unwrap();
+    let ended = ended.unwrap();
+    assert_eq!((ended.stdout_bytes, ended.stderr_bytes), (4, 0));
 }
 
 #[tokio::test]
@@ -206,10 +250,43 @@ async fn input_is_fed_until_the_program_closes_it() {
     let mut guest = guest.await.unwrap();
     assert!(direct.take_input(1).is_none(), "of another process");
     let input = direct.take_input(Program::ID).unwrap();
-    assert_eq!(feed(input, &b"second"[..]).await.unwrap(), 6);
+    assert_eq!(direct.feed(input, &b"second"[..]).await.unwrap(), 6);
     let mut reader = pipe::Receiver::from_owned_fd(guest.given.remove(0)).unwrap();
     let mut text = String::new();
     tokio::time::timeout(Duration::from_secs(20), reader.read_to_string(&mut text)).await.unwrap().unwrap();
     assert_eq!(text, "second");
     drop((program, guest));
+}
+
+struct Unreadable;
+
+impl AsyncRead for Unreadable {
+    fn poll_read(
+        self: std::pin::Pin<&mut Self>,
+        _: &mut std::task::Context<'_>,
+        _: &mut tokio::io::ReadBuf<'_>,
+    ) -> std::task::Poll<io::Result<()>> {
+        std::task::Poll::Ready(Err(io::ErrorKind::IsADirectory.into()))
+    }
+}
+
+/// Input that could not be read to its end does not look complete.
+#[tokio::test]
+async fn input_that_cannot_be_read_has_no_end() {
+    let (direct, guest) = Guest::pair();
+    let guest = tokio::task::spawn_blocking(move || guest.answer(&started()));
+    let request = v1::StartRequest { stdin_open: true, ..request() };
+    let program = direct.start(&request).await.unwrap().unwrap();
+    let mut guest = guest.await.unwrap();
+    let input = direct.take_input(Program::ID).unwrap();
+    let source = (&b"begin"[..]).chain(Unreadable);
+    assert!(matches!(direct.feed(input, source).await, Err(GuestError::Source(_))));
+    let mut reader = pipe::Receiver::from_owned_fd(guest.given.remove(0)).unwrap();
+    let mut text = [0; 5];
+    reader.read_exact(&mut text).await.unwrap();
+    let more = tokio::time::timeout(Duration::from_millis(50), reader.read_u8()).await;
+    assert!(&text == b"begin" && more.is_err(), "{text:?}, {more:?}");
+    // It ends with the program.
+    drop(program);
+    assert!(reader.read_u8().await.is_err());
 }

@@ -177,6 +177,9 @@ const ONE_PROGRAM: &[&str] = &[
     "drop_",
     "ended_",
     "fifty_",
+    "stdout_and_stderr_",
+    "order_within_",
+    "flood_is_",
 ];
 
 /// Set-ups in which the gate runs all cases; together they cover each kind of user, limits and holder.

@@ -67,6 +67,23 @@ fn a_service_that_is_missing_is_named() {
     }
 }
 
+/// Who may write beside a program, as in `/tmp`, does not have others run what he puts there.
+#[test]
+fn a_service_that_others_may_write_is_not_started() {
+    let host = installed(&[GUEST]);
+    let place = fs::canonicalize(host.path()).unwrap().join("belljar-service");
+    fs::copy("/bin/echo", &place).unwrap();
+    let run = |mode| {
+        fs::set_permissions(&place, std::os::unix::fs::PermissionsExt::from_mode(mode)).unwrap();
+        Done::of(&mut belljar(&host, &["sandbox", "ls"]))
+    };
+    let done = run(0o757);
+    let text = format!("belljar: cannot start {}: everybody may write it; put the", place.display());
+    assert!(done.status == 125 && done.text().is_empty() && done.stderr.starts_with(&text), "{done:?}");
+    let done = run(0o755);
+    assert_eq!((done.status, done.text()), (0, "sandbox ls\n"), "{done:?}");
+}
+
 /// A file that is no program is not a shell's script, and this program does not become itself.
 #[test]
 fn a_service_that_is_none_is_named() {

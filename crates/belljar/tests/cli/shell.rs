@@ -108,13 +108,17 @@ fn ctrl_c_stops_the_whole_tree() {
 #[test]
 fn progress_of_a_long_start_is_shown_and_cleared() {
     let host = Host::new();
-    host.write("slow.c", "#include <stdio.h>\nint main(void) { puts(\"done\"); }");
+    let main = "int main(void) { puts(\"done\"); }\n";
+    host.write("small.c", &format!("#include <stdio.h>\n{main}"));
+    // The compiler takes seconds, so that the indicator is there in time on a busy machine as well.
+    let functions = (0..300).map(|n| format!("int f{n}(int n) {{ return n * {n} + printf(\"%d\", n); }}\n"));
+    host.write("slow.c", &format!("#include <stdio.h>\n{}{main}", functions.collect::<String>()));
     let mut terminal = start(&host, &["run", "--cpus", "0.05", "slow.c"]);
     terminal.expect("compiling");
     let shown = terminal.expect("done\r\n");
     assert!(shown.ends_with("\u{1b}[2Kdone\r\n"), "{shown:?}");
     assert_eq!(status_of(&mut terminal.child), 0);
-    let mut terminal = start(&host, &["run", "--quiet", "--cpus", "0.05", "slow.c"]);
+    let mut terminal = start(&host, &["run", "--quiet", "--cpus", "0.05", "small.c"]);
     assert_eq!(terminal.expect("done\r\n"), "done\r\n");
     assert_eq!(status_of(&mut terminal.child), 0);
 }
