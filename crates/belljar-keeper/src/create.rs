@@ -338,7 +338,8 @@ impl Keeper {
             return Err(KeeperError::Policy {
                 field: "template",
                 reason: "keys of several tenants are in use, and templates from the machine's own tree would share its page \
-                         cache between them; the operator can allow that with share_host_tree = true"
+                         cache between them; give a template with a tree of its own, or let the operator allow that with \
+                         sandboxes.share_host_tree = true"
                     .to_owned(),
             });
         }

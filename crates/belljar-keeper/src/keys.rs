@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use belljar_model::{Approval, Role, TreeBase};
-use belljar_store::{KeyRow, KeyUpdate, ServiceWall, StoreError};
+use belljar_store::{KeyRow, KeyUpdate, ServiceWall, StoreError, TemplateKind, TemplateRow};
 use jiff::Timestamp;
 use parking_lot::{Mutex, MutexGuard};
 use sha2::{Digest as _, Sha256};
@@ -379,7 +379,7 @@ impl Keeper {
         .await
     }
 
-    /// Checks that sandboxes could be created for the key's tenant ([`Keeper::create`]).
+    /// Checks that sandboxes could be created for the key's tenant, and still can for others ([`Keeper::create`]).
     async fn check_tenant(&self, key: &KeyRow) -> Result<()> {
         if self.inner.config.now().share_host_tree
             || !self.inner.engines.default_engine().is_some_and(|engine| engine.capabilities().own_tree)
@@ -390,19 +390,38 @@ impl Keeper {
         if keys.live_tenants(now).await?.is_none() || keys.is_live_tenant(&key.tenant, now).await? {
             return Ok(());
         }
-        // An administrator can still build or import templates for the tenant.
-        let seen_by = (key.role != Role::Admin).then_some(key.tenant.as_str());
-        for template in self.inner.store.templates().list(seen_by).await? {
-            if built_record(&template)?.is_some_and(|built| built.base == TreeBase::Own) {
+        // An administrator can build or import templates for the tenant, but would end the use of the machine's own tree by all others.
+        let default = self.inner.config.now().default_template.clone();
+        let is_admin = key.role == Role::Admin;
+        let is_default = |row: &TemplateRow| row.id == default || row.name.as_deref() == Some(&default);
+        for template in self.inner.store.templates().list(None).await? {
+            let is_own = template.tenant == key.tenant || template.kind == TemplateKind::Builtin;
+            let counts = is_own || is_admin && is_default(&template);
+            if counts && built_record(&template)?.is_some_and(|built| built.base == TreeBase::Own) {
                 return Ok(());
             }
         }
+        let (why, first) = match is_admin {
+            true => (
+                "sandboxes from that tree would be refused to all",
+                "let sandboxes.default_template name a template with a tree of its own".to_owned(),
+            ),
+            false => (
+                "no sandbox could be made",
+                format!(
+                    "build a template with a tree of its own, with a key of the role admin of tenant {:?}",
+                    key.tenant
+                ),
+            ),
+        };
         Err(KeeperError::Policy {
             field: "tenant",
-            reason: "keys of another tenant are in use, and tenants do not share the machine's own tree, from which all \
-                     templates here start: no sandbox could be made; allow it with sandboxes.share_host_tree = true \
-                     (belljar serve --set sandboxes.share_host_tree=true), or build a template with a tree of its own first"
-                .to_owned(),
+            reason: format!(
+                "keys of another tenant are in use, tenants do not share the machine's own tree, and {:?} has no template with \
+                 another: {why}; {first} first, or allow sharing with sandboxes.share_host_tree = true (belljar serve --set \
+                 sandboxes.share_host_tree=true)",
+                key.tenant
+            ),
         })
     }
 

@@ -129,6 +129,7 @@ cases![
     policy::credentials_are_worth_what_their_key_is,
     policy::tenant_requests_are_restricted,
     policy::host_tree_is_shared_by_tenants_only_on_request,
+    policy::further_tenants_need_trees_of_their_own,
     policy::idempotent_create_makes_one_sandbox,
     policy::idempotent_execution_runs_once,
     policy::quotas_are_enforced,

@@ -8,6 +8,8 @@ use belljar_keeper::{
     TimeoutAction, Verification,
 };
 use belljar_model::{Approval, Role, SandboxId, SpecFile};
+use belljar_store::{TemplateKind, TemplateRow};
+use jiff::Timestamp;
 
 use crate::approvals::refusal;
 use crate::fixture::{Fixture, plain, shell, text, until, user};
@@ -321,9 +323,49 @@ pub(crate) async fn host_tree_is_shared_by_tenants_only_on_request(fixture: Fixt
     let second = shared.create_key(&operator, new_key("bob")).await.unwrap().info;
     fixture.keeper.create_key(&operator, new_key("ann")).await.unwrap();
     let refused = fixture.keeper.create(&user("ann"), plain()).await.unwrap_err();
-    assert!(matches!(refused, KeeperError::Policy { field: "template", .. }), "{refused}");
+    let KeeperError::Policy { field: "template", reason } = &refused else { panic!("{refused}") };
+    assert!(
+        reason.contains("sandboxes.share_host_tree = true") && reason.contains("tree of its own"),
+        "{reason}"
+    );
     fixture.keeper.revoke_key(&operator, &second.id).await.unwrap();
     assert!(fixture.keeper.create(&user("ann"), plain()).await.is_ok());
+}
+
+/// An administrator of another tenant would end what this one's sandboxes start from, unless that is a tree of their own.
+pub(crate) async fn further_tenants_need_trees_of_their_own(fixture: Fixture) {
+    let operator = Caller::operator("t", "r");
+    fixture.keeper.create_key(&operator, new_key("ann")).await.unwrap();
+    let row = |tenant: &str| TemplateRow {
+        id: format!("tpl_{tenant}"),
+        tenant: tenant.to_owned(),
+        key_id: String::new(),
+        name: Some("app".to_owned()),
+        kind: TemplateKind::Built,
+        source_sandbox: None,
+        digest: "a".repeat(64),
+        bytes: 0,
+        spec: "{}".to_owned(),
+        created_at: Timestamp::now(),
+        note: String::new(),
+        built: r#"{"base":"own"}"#.to_owned(),
+    };
+    fixture.store.templates().insert(&row("ann")).await.unwrap();
+    let bob = |role| NewKey { role, ..new_key("bob") };
+    for (role, advice) in [
+        (Role::Admin, "sandboxes.default_template"),
+        (Role::User, "a key of the role admin of tenant \"bob\""),
+    ] {
+        let (code, said) = refusal(fixture.keeper.create_key(&operator, bob(role)).await);
+        assert!(code == "policy_refused" && said.contains(advice), "{said}");
+    }
+    assert!(fixture.keeper.create(&user("ann"), plain()).await.is_ok());
+    let moved = fixture.reopen(|config| config.default_template = "app".to_owned()).await;
+    assert_eq!(refusal(moved.create_key(&operator, bob(Role::User)).await).0, "policy_refused");
+    moved.create_key(&operator, bob(Role::Admin)).await.unwrap();
+    fixture.store.templates().insert(&row("bob")).await.unwrap();
+    moved.create_key(&operator, bob(Role::User)).await.unwrap();
+    moved.close(OnShutdown::Kill).await.unwrap();
 }
 
 pub(crate) async fn idempotent_create_makes_one_sandbox(fixture: Fixture) {
