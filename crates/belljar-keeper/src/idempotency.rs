@@ -28,8 +28,10 @@ pub(crate) enum ClaimOutcome {
 pub(crate) struct Claim {
     store: Store,
     unsettled: Unsettled,
-    scope: String,
-    key: String,
+    place: Place,
+    /// Keeper that has claimed it.
+    owner: String,
+    expires_at: Timestamp,
     answered: bool,
     /// Set once the request takes effect: then it cannot be sent again, whatever becomes of it.
     pub(crate) has_begun: bool,
@@ -37,34 +39,55 @@ pub(crate) struct Claim {
     count: Option<Arc<AtomicU32>>,
 }
 
-/// The ends of claims by scope and key: the answer, or `None` for a request that may be sent again.
-type Ends = HashMap<(String, String), Option<Vec<u8>>>;
+/// Scope and key of a claim.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Place {
+    scope: String,
+    key: String,
+}
 
-/// The ends of claims that could not be stored. In the store these requests are in progress until somebody repeats them, or the server
-/// starts again.
+/// The end of a claim.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct End {
+    /// The answer; `None` for a request that may be sent again.
+    answer: Option<Vec<u8>>,
+    /// Keeper that has claimed it.
+    owner: String,
+    /// Time from which on the key may belong to another request.
+    expires_at: Timestamp,
+}
+
+/// The ends of claims that could not be stored. In the store these requests are in progress until somebody repeats them, the claims
+/// expire, or the server starts again.
 #[derive(Clone, Default)]
-pub(crate) struct Unsettled(Arc<Mutex<Ends>>);
+pub(crate) struct Unsettled(Arc<Mutex<HashMap<Place, End>>>);
 
 impl Unsettled {
-    fn insert(&self, scope: &str, key: &str, answer: Option<&[u8]>) {
-        self.0.lock().insert((scope.to_owned(), key.to_owned()), answer.map(<[u8]>::to_vec));
+    fn insert(&self, place: Place, end: End) {
+        self.forget_expired(Timestamp::now());
+        self.0.lock().insert(place, end);
+    }
+
+    /// Removes the ends of claims that have expired.
+    pub(crate) fn forget_expired(&self, now: Timestamp) {
+        self.0.lock().retain(|_, end| end.expires_at > now);
     }
 
     /// Stores the end of the claim, if it is one of these.
-    async fn settle(&self, store: &Store, scope: &str, key: &str) -> Result<()> {
+    async fn settle(&self, store: &Store, place: &Place, now: Timestamp) -> Result<()> {
         // Taken out, so that only one of several requests does this.
-        let Some(answer) = self.0.lock().remove(&(scope.to_owned(), key.to_owned())) else {
-            return Ok(());
-        };
-        let stored = match &answer {
-            Some(answer) => store.idempotency().finish(scope, key, answer).await,
-            None => store.idempotency().abandon(scope, key).await,
+        let removed = self.0.lock().remove(place);
+        let Some(end) = removed.filter(|end| end.expires_at > now) else { return Ok(()) };
+        let (claims, Place { scope, key }) = (store.idempotency(), place);
+        let stored = match &end.answer {
+            Some(answer) => claims.finish(&end.owner, scope, key, answer).await,
+            None => claims.abandon(&end.owner, scope, key).await,
         };
         match stored {
-            // The claim has expired.
+            // Somebody else has claimed it since.
             Ok(()) | Err(StoreError::NotFound { .. }) => Ok(()),
             Err(error) => {
-                self.insert(scope, key, answer.as_deref());
+                self.insert(place.clone(), end);
                 Err(error.into())
             }
         }
@@ -96,16 +119,16 @@ impl Keeper {
         let owner = self.claim_owner(what == CREATE);
         let now = Timestamp::now();
         let expires_at = now.checked_add(self.inner.config.now().keep_idempotency).unwrap_or(Timestamp::MAX);
-        let own_key = request.key_of(caller);
+        let place = Place { scope, key: request.key_of(caller) };
         let claim = belljar_store::Claim {
-            scope: &scope,
-            key: &own_key,
+            scope: &place.scope,
+            key: &place.key,
             request: request.request_digest,
             owner: &owner,
             now,
             expires_at,
         };
-        self.inner.unsettled.settle(&self.inner.store, &scope, &own_key).await?;
+        self.inner.unsettled.settle(&self.inner.store, &place, now).await?;
         let claimed = self.inner.store.idempotency().claim(&claim).await?;
         let key = request.key.clone();
         match claimed {
@@ -117,8 +140,9 @@ impl Keeper {
                 Ok(ClaimOutcome::New(Claim {
                     store: self.inner.store.clone(),
                     unsettled: self.inner.unsettled.clone(),
-                    scope,
-                    key: own_key,
+                    place,
+                    owner,
+                    expires_at,
                     answered: false,
                     has_begun: false,
                     count,
@@ -158,16 +182,17 @@ impl Keeper {
     /// interrupted. Call it after sandboxes have been adopted.
     pub(crate) async fn resolve_claims(&self) -> Result<()> {
         let idempotency = self.inner.store.idempotency();
+        let owner = self.claim_owner(true);
         for entry in self.entries() {
             let Some(key) = entry.live().settings.idempotency.clone() else { continue };
-            match idempotency.finish(&scope(&entry.tenant, CREATE), &key, entry.id.as_str().as_bytes()).await
-            {
+            let scope = scope(&entry.tenant, CREATE);
+            match idempotency.finish(&owner, &scope, &key, entry.id.as_str().as_bytes()).await {
                 // The request was answered, or its claim has expired.
                 Err(StoreError::NotFound { .. }) => {}
                 finished => finished?,
             }
         }
-        idempotency.abandon_all(&self.claim_owner(true)).await?;
+        idempotency.abandon_all(&owner).await?;
         idempotency.answer_all(&self.claim_owner(false), INTERRUPTED).await?;
         Ok(())
     }
@@ -192,23 +217,30 @@ impl Claim {
     pub(crate) async fn finish(mut self, answer: &[u8]) -> Result<()> {
         self.answered = true;
         let count = self.count.as_ref().map(|count| count.fetch_add(1, Ordering::Relaxed) + 1);
-        match self.store.idempotency().finish(&self.scope, &self.key, answer).await {
+        let Place { scope, key } = &self.place;
+        match self.store.idempotency().finish(&self.owner, scope, key, answer).await {
             Err(error) if !matches!(error, StoreError::NotFound { .. }) => {
                 // The answer to an execution may be large.
                 let answer = if self.has_begun { INTERRUPTED } else { answer };
-                self.unsettled.insert(&self.scope, &self.key, Some(answer));
+                self.unsettled.insert(self.place.clone(), self.end(Some(answer)));
                 return Err(error.into());
             }
             stored => stored?,
         }
         if count.is_some_and(|count| count.is_multiple_of(ANSWERS_SLACK)) {
-            self.store.idempotency().forget_older(&self.scope, MAX_ANSWERS).await?;
+            self.store.idempotency().forget_older(&self.place.scope, MAX_ANSWERS).await?;
         }
         Ok(())
     }
 }
 
 impl Claim {
+    /// Returns the end of the claim with this answer.
+    fn end(&self, answer: Option<&[u8]>) -> End {
+        let answer = answer.map(<[u8]>::to_vec);
+        End { answer, owner: self.owner.clone(), expires_at: self.expires_at }
+    }
+
     /// Ends the claim of a request that failed with `error`, and returns that. If it may have taken effect, the request cannot
     /// be sent again.
     pub(crate) async fn fail(self, error: KeeperError) -> KeeperError {
@@ -227,13 +259,51 @@ impl Drop for Claim {
             return;
         }
         let (store, unsettled) = (self.store.clone(), self.unsettled.clone());
-        let (scope, key) = (self.scope.clone(), self.key.clone());
+        let (place, end) = (self.place.clone(), self.end(None));
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         runtime.spawn(async move {
-            if let Err(error) = store.idempotency().abandon(&scope, &key).await {
+            if let Err(error) = store.idempotency().abandon(&end.owner, &place.scope, &place.key).await {
                 tracing::warn!(error = %crate::error::chain(&error), "cannot release an idempotency key");
-                unsettled.insert(&scope, &key, None);
+                unsettled.insert(place, end);
             }
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn expired_ends_are_dropped() {
+        let now = Timestamp::now();
+        let (past, future) = (now - Duration::from_secs(1), now + Duration::from_secs(60));
+        let place = |key: &str| Place { scope: scope("acme", CREATE), key: key.to_owned() };
+        let end = |answer: &[u8], expires_at| End {
+            answer: Some(answer.to_vec()),
+            owner: "keeper".to_owned(),
+            expires_at,
+        };
+        let (store, unsettled) = (Store::in_memory().await.unwrap(), Unsettled::default());
+        unsettled.insert(place("a"), end(b"old", past));
+        // The key belongs to another request.
+        let claim = belljar_store::Claim {
+            scope: "acme/create",
+            key: "a",
+            request: [1; 32],
+            owner: "keeper",
+            now,
+            expires_at: future,
+        };
+        assert_eq!(store.idempotency().claim(&claim).await.unwrap(), Claimed::New);
+        unsettled.settle(&store, &place("a"), now).await.unwrap();
+        assert_eq!(store.idempotency().claim(&claim).await.unwrap(), Claimed::Running);
+        unsettled.insert(place("a"), end(b"old", past));
+        unsettled.insert(place("b"), end(b"new", future));
+        assert_eq!(unsettled.0.lock().len(), 1);
+        unsettled.forget_expired(future);
+        assert_eq!(unsettled.0.lock().len(), 0);
     }
 }

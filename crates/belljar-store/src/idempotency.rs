@@ -85,29 +85,37 @@ impl Idempotency<'_> {
         Err(StoreError::Busy { action: "claim a request" })
     }
 
-    /// Stores the answer to a claimed request.
+    /// Stores the answer to a request that a keeper has claimed.
     ///
     /// # Errors
     ///
-    /// Returns [`StoreError::NotFound`] if the request is not in progress, or fails if the store cannot be written.
-    pub async fn finish(&self, scope: &str, key: &str, response: &[u8]) -> Result<(), StoreError> {
-        let text = "UPDATE idempotency SET response = $3 WHERE scope = $1 AND name = $2 AND response IS NULL";
+    /// Returns [`StoreError::NotFound`] if the request is not in progress there, or fails if the store cannot be written.
+    pub async fn finish(
+        &self,
+        owner: &str,
+        scope: &str,
+        key: &str,
+        response: &[u8],
+    ) -> Result<(), StoreError> {
+        let text = "UPDATE idempotency SET response = $3 \
+             WHERE scope = $1 AND name = $2 AND response IS NULL AND owner = $4";
         let response = self.sealer.seal(Place::new(RESPONSE, &[scope, key]), response)?;
-        let statement = sqlx::query(text).bind(scope).bind(key).bind(response.as_bytes());
+        let statement = sqlx::query(text).bind(scope).bind(key).bind(response.as_bytes()).bind(owner);
         match self.database.write(statement).await.map_err(failed("keep an answer"))? {
             0 => Err(StoreError::NotFound { what: "request in progress with the key", id: key.to_owned() }),
             _ => Ok(()),
         }
     }
 
-    /// Releases a claim, so that the request may be retried. A stored answer stays.
+    /// Releases a keeper's claim, so that the request may be retried. A stored answer stays, and so does the claim of another keeper.
     ///
     /// # Errors
     ///
     /// Fails if the store cannot be written.
-    pub async fn abandon(&self, scope: &str, key: &str) -> Result<(), StoreError> {
-        let text = "DELETE FROM idempotency WHERE scope = $1 AND name = $2 AND response IS NULL";
-        let statement = sqlx::query(text).bind(scope).bind(key);
+    pub async fn abandon(&self, owner: &str, scope: &str, key: &str) -> Result<(), StoreError> {
+        let text =
+            "DELETE FROM idempotency WHERE scope = $1 AND name = $2 AND response IS NULL AND owner = $3";
+        let statement = sqlx::query(text).bind(scope).bind(key).bind(owner);
         self.database.write(statement).await.map(|_| ()).map_err(failed("abandon a request"))
     }
 
@@ -132,7 +140,7 @@ impl Idempotency<'_> {
         let mut answered = 0;
         for row in &rows {
             let row = Reader { table: "idempotency", row };
-            match self.finish(&row.text("scope")?, &row.text("name")?, response).await {
+            match self.finish(owner, &row.text("scope")?, &row.text("name")?, response).await {
                 Ok(()) => answered += 1,
                 // It was answered or abandoned meanwhile.
                 Err(StoreError::NotFound { .. }) => {}

@@ -158,6 +158,7 @@ const CASES: &[(&str, Run)] = cases![
     ports::ports_are_published_and_withdrawn,
     ports::ports_are_deleted_with_their_sandbox,
     idempotency::request_is_answered_once,
+    idempotency::claims_of_others_are_not_settled,
     idempotency::claims_are_abandoned,
     idempotency::newest_answers_are_kept,
     idempotency::one_concurrent_claim_wins,

@@ -28,16 +28,30 @@ pub(crate) async fn request_is_answered_once(fixture: Fixture) {
     assert_eq!(claimed(&store, other.clone()).await, Claimed::Mismatch);
     assert_eq!(claimed(&store, Claim { scope: "other/create", ..other.clone() }).await, Claimed::New);
     let answer: Vec<u8> = (0..=255).collect();
-    store.idempotency().finish("acme/create", "a", &answer).await.unwrap();
+    store.idempotency().finish("keeper-1", "acme/create", "a", &answer).await.unwrap();
     assert_eq!(claimed(&store, claim("a", 99)).await, Claimed::Done { response: answer.clone() });
     assert_eq!(claimed(&store, Claim { request: [2; 32], ..claim("a", 99) }).await, Claimed::Mismatch);
     // A stored answer is not overwritten.
-    let error = store.idempotency().finish("acme/create", "a", b"again").await.unwrap_err();
+    let error = store.idempotency().finish("keeper-1", "acme/create", "a", b"again").await.unwrap_err();
     assert!(matches!(error, StoreError::NotFound { .. }), "{error:?}");
-    store.idempotency().abandon("acme/create", "a").await.unwrap();
+    store.idempotency().abandon("keeper-1", "acme/create", "a").await.unwrap();
     assert_eq!(claimed(&store, claim("a", 99)).await, Claimed::Done { response: answer });
     // The answer expires.
     assert_eq!(claimed(&store, Claim { now: time(100), ..other }).await, Claimed::New);
+}
+
+/// As when a claim has expired, and another keeper has claimed the same request since.
+pub(crate) async fn claims_of_others_are_not_settled(fixture: Fixture) {
+    let store = fixture.store().await;
+    assert_eq!(claimed(&store, claim("a", 0)).await, Claimed::New);
+    let later = Claim { owner: "keeper-2", ..claim("a", 100) };
+    assert_eq!(claimed(&store, later.clone()).await, Claimed::New);
+    let refused = store.idempotency().finish("keeper-1", "acme/create", "a", b"old").await.unwrap_err();
+    assert!(matches!(refused, StoreError::NotFound { .. }), "{refused:?}");
+    store.idempotency().abandon("keeper-1", "acme/create", "a").await.unwrap();
+    assert_eq!(claimed(&store, later.clone()).await, Claimed::Running);
+    store.idempotency().finish("keeper-2", "acme/create", "a", b"new").await.unwrap();
+    assert_eq!(claimed(&store, later).await, Claimed::Done { response: b"new".to_vec() });
 }
 
 pub(crate) async fn newest_answers_are_kept(fixture: Fixture) {
@@ -47,7 +61,7 @@ pub(crate) async fn newest_answers_are_kept(fixture: Fixture) {
         assert_eq!(claimed(&store, claim(key, at)).await, Claimed::New);
         assert_eq!(claimed(&store, Claim { scope: "other/create", ..claim(key, at) }).await, Claimed::New);
         if key != "a" {
-            store.idempotency().finish("acme/create", key, b"done").await.unwrap();
+            store.idempotency().finish("keeper-1", "acme/create", key, b"done").await.unwrap();
         }
     }
     store.idempotency().forget_older("acme/create", 2).await.unwrap();
@@ -65,7 +79,7 @@ pub(crate) async fn database_file_shrinks(fixture: Fixture) {
     let keys: Vec<String> = (0..100).map(|number| format!("key{number}")).collect();
     for key in &keys {
         assert_eq!(claimed(&store, claim(key, 0)).await, Claimed::New);
-        store.idempotency().finish("acme/create", key, &[b'x'; 64 << 10]).await.unwrap();
+        store.idempotency().finish("keeper-1", "acme/create", key, &[b'x'; 64 << 10]).await.unwrap();
     }
     let size = || std::fs::metadata(fixture.file()).unwrap().len();
     until("it is in the file", || size() > 4 << 20).await;
@@ -79,9 +93,9 @@ pub(crate) async fn claims_are_abandoned(fixture: Fixture) {
     for key in ["a", "b", "c"] {
         assert_eq!(claimed(&store, claim(key, 0)).await, Claimed::New);
     }
-    store.idempotency().finish("acme/create", "c", b"").await.unwrap();
+    store.idempotency().finish("keeper-1", "acme/create", "c", b"").await.unwrap();
     assert_eq!(claimed(&store, Claim { owner: "keeper-2", ..claim("d", 0) }).await, Claimed::New);
-    store.idempotency().abandon("acme/create", "a").await.unwrap();
+    store.idempotency().abandon("keeper-1", "acme/create", "a").await.unwrap();
     assert_eq!(claimed(&store, claim("a", 1)).await, Claimed::New);
     // As when the keeper restarts after a crash.
     assert_eq!(store.idempotency().abandon_all("keeper-1").await.unwrap(), 2);
@@ -122,7 +136,7 @@ pub(crate) async fn claims_race_with_abandon(fixture: Fixture) {
                     done.set(done.get() + 1);
                     tokio::task::yield_now().await;
                     working.set(working.get() - 1);
-                    store.idempotency().abandon("acme/create", "one").await.unwrap();
+                    store.idempotency().abandon("keeper-1", "acme/create", "one").await.unwrap();
                 }
             }
         }

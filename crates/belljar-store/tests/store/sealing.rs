@@ -58,7 +58,7 @@ async fn fill(store: &Store) {
     let tool = ToolRow { definition: MARKER.to_owned(), ..tool("a", 1) };
     store.tools().insert(&tool).await.unwrap();
     assert_eq!(store.idempotency().claim(&CLAIM).await.unwrap(), Claimed::New);
-    store.idempotency().finish(CLAIM.scope, CLAIM.key, MARKER.as_bytes()).await.unwrap();
+    store.idempotency().finish(CLAIM.owner, CLAIM.scope, CLAIM.key, MARKER.as_bytes()).await.unwrap();
 }
 
 async fn check(store: &Store) {
