@@ -181,10 +181,11 @@ impl Keeper {
             error => error,
         };
         if let Err(error) = frozen {
-            // It keeps running.
+            // It keeps running, and its deadline holds even if the store fails.
             entry.live().settings.held_by = None;
-            self.write_running(entry, |_| ()).await?;
-            self.set_deadlines(entry, &sandbox).await?;
+            let limited = self.set_deadlines(entry, &sandbox).await;
+            warn_of_failed_undo(entry, limited);
+            warn_of_failed_undo(entry, self.write_running(entry, |_| ()).await);
             return Err(error.into());
         }
         entry.note("paused", None, "");
@@ -249,14 +250,7 @@ impl Keeper {
             error => error,
         };
         if let Err(error) = thawed {
-            // It stays paused.
-            entry.live().deadline = None;
-            let _ = sandbox.set_deadline(None).await;
-            self.write(entry, |now| {
-                (now.state, now.settings) = (row.state, row.settings);
-                (now.paused_at, now.deadline_at) = (row.paused_at, row.deadline_at);
-            })
-            .await?;
+            warn_of_failed_undo(entry, self.stay_paused(entry, &sandbox, row).await);
             return Err(error);
         }
         if entry.live().has_unwatched {
@@ -266,6 +260,22 @@ impl Keeper {
         entry.note("resumed", None, "");
         entry.changed.notify_one();
         Ok(())
+    }
+
+    /// Writes the record that a sandbox had before a failed resume. While the store says that it runs, its deadline holds.
+    async fn stay_paused(&self, entry: &Arc<Entry>, sandbox: &Sandbox, before: SandboxRow) -> Result<()> {
+        let written = self
+            .write(entry, |row| {
+                (row.state, row.settings) = (before.state, before.settings);
+                (row.paused_at, row.deadline_at) = (before.paused_at, before.deadline_at);
+            })
+            .await;
+        if written.is_ok() {
+            entry.live().deadline = None;
+            let _ = sandbox.set_deadline(None).await;
+        }
+        entry.changed.notify_one();
+        written
     }
 
     /// Writes that a paused sandbox runs, and that nothing waits in it.
@@ -405,6 +415,13 @@ impl Keeper {
             return self.expire(entry).await;
         }
         Ok(())
+    }
+}
+
+/// Logs that a failed pause or resume could not be undone completely. Its caller gets the error that came first.
+fn warn_of_failed_undo(entry: &Entry, undone: Result<()>) {
+    if let Err(error) = undone {
+        tracing::warn!(sandbox = %entry.id, error = %crate::error::chain(&error), "cannot undo a failed pause or resume completely");
     }
 }
 

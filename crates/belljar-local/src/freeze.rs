@@ -51,10 +51,30 @@ pub async fn set_frozen(
         // The group is gone, as its sandbox has ended.
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
         Err(source) => {
-            if frozen {
-                let _ = freezer.set(false);
-            }
+            // Otherwise it might take effect later, when the sandbox counts as what it was before.
+            let _ = freezer.set(!frozen);
             Err(EngineError::Launch { step: format!("{what} the sandbox {id}"), source })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn failed_change_is_undone() {
+        let dir = tempfile::tempdir().unwrap();
+        let id = SandboxId::from_entropy([1; 20]);
+        let group = dir.path().join(format!("belljar-{id}"));
+        std::fs::create_dir(&group).unwrap();
+        // The kernel's answer cannot be read.
+        std::fs::write(group.join("cgroup.events"), [0xff]).unwrap();
+        let layout = CgroupLayout { v2: Some(dir.path().to_owned()), ..CgroupLayout::default() };
+        for (frozen, before) in [(true, "0"), (false, "1")] {
+            std::fs::write(group.join("cgroup.freeze"), before).unwrap();
+            set_frozen(&layout, &id, EngineName::LOCAL, frozen).await.unwrap_err();
+            assert_eq!(std::fs::read_to_string(group.join("cgroup.freeze")).unwrap(), before);
         }
     }
 }

@@ -24,8 +24,12 @@ pub(crate) struct Faults {
     pub(crate) is_measured: AtomicBool,
     /// The memory that a sandbox is said to use, in bytes.
     pub(crate) memory: Mutex<HashMap<SandboxId, u64>>,
-    /// Thawing a sandbox.
+    /// Freezing a sandbox, once `change` is free.
+    pub(crate) freeze: AtomicBool,
+    /// Thawing a sandbox, once `change` is free.
     pub(crate) thaw: AtomicBool,
+    /// What freezing and thawing wait for before they fail.
+    pub(crate) change: tokio::sync::Mutex<()>,
     /// A lost guest: the engine says only that somebody has stopped it.
     pub(crate) stopped: AtomicBool,
 }
@@ -72,6 +76,11 @@ impl FaultyWalls {
             reason: "it fails now".into(),
         }
     }
+
+    async fn failed_change(&self) -> Result<(), EngineError> {
+        drop(self.faults.change.lock().await);
+        Err(self.fault())
+    }
 }
 
 impl Walls for FaultyWalls {
@@ -108,12 +117,15 @@ impl Walls for FaultyWalls {
     }
 
     fn freeze(&self) -> BoxFuture<'_, Result<(), EngineError>> {
-        Box::pin(self.sandbox.freeze())
+        match self.faults.freeze.load(Ordering::Relaxed) {
+            true => Box::pin(self.failed_change()),
+            false => Box::pin(self.sandbox.freeze()),
+        }
     }
 
     fn thaw(&self) -> BoxFuture<'_, Result<(), EngineError>> {
         match self.faults.thaw.load(Ordering::Relaxed) {
-            true => Box::pin(async { Err(self.fault()) }),
+            true => Box::pin(self.failed_change()),
             false => Box::pin(self.sandbox.thaw()),
         }
     }

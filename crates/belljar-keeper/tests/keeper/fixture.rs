@@ -51,12 +51,17 @@ impl Fixture {
 
     /// Returns a fixture whose store is a file, and the file.
     pub(crate) async fn in_file() -> (Self, PathBuf) {
+        Self::in_file_with(engines()).await
+    }
+
+    /// As [`Self::in_file`], with other engines.
+    pub(crate) async fn in_file_with(engines: Engines) -> (Self, PathBuf) {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("store.db");
         let url = StoreUrl::sqlite(&file).unwrap();
         let store = Store::open(&url, &KeyFile::at(dir.path().join("store.key"))).await.unwrap();
         let config = KeeperConfig { pool: 0, ..KeeperConfig::new(dir.path().to_owned()) };
-        let keeper = open(&config, &store).await;
+        let keeper = open_with(&config, &store, engines).await;
         (Self { keeper, store, config, dir }, file)
     }
 

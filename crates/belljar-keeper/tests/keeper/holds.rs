@@ -4,13 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use belljar_keeper::{Caller, OnShutdown};
+use belljar_keeper::{Caller, CreateSandbox, Lifetime, OnShutdown};
 use belljar_model::{ApprovalState, SandboxState};
 use belljar_store::ApprovalRow;
 use jiff::Timestamp;
 
 use crate::approvals::{add_tool, approver, call, code, recorded, refusal, state, user, waiting, watched};
-use crate::fixture::{Fixture, plain, shell, text, until};
+use crate::faults::Faults;
+use crate::fixture::{Fixture, plain, rename, shell, text, until};
 
 pub(crate) async fn failed_resume_leaves_it_paused(_: Fixture) {
     let (ann, faults) = (crate::fixture::user("ann"), Arc::default());
@@ -27,6 +28,42 @@ pub(crate) async fn failed_resume_leaves_it_paused(_: Fixture) {
     faults.thaw.store(false, Ordering::Relaxed);
     assert_eq!(keeper.resume(&ann, &id, None).await.unwrap().state, SandboxState::Running);
     assert_eq!(text(&keeper.exec(&ann, &id, shell("echo on")).await.unwrap()), "on\n");
+    keeper.close(OnShutdown::Kill).await.unwrap();
+}
+
+/// The store fails, too, so that nobody knows any more that it is not to run.
+pub(crate) async fn deadlines_hold_after_failed_pauses_and_resumes(_: Fixture) {
+    let (ann, faults) = (crate::fixture::user("ann"), Arc::<Faults>::default());
+    let (fixture, file) = Fixture::in_file_with(faults.engines()).await;
+    let keeper = &fixture.keeper;
+    for is_resume in [false, true] {
+        let lifetime = Lifetime { timeout: Duration::from_secs(4), ..Lifetime::default() };
+        let made = keeper.create(&ann, CreateSandbox { lifetime, ..plain() }).await.unwrap();
+        let id = made.info.id.to_string();
+        if is_resume {
+            faults.freeze.store(false, Ordering::Relaxed);
+            keeper.pause(&ann, &id).await.unwrap();
+        }
+        faults.freeze.store(!is_resume, Ordering::Relaxed);
+        faults.thaw.store(is_resume, Ordering::Relaxed);
+        let gate = faults.change.lock().await;
+        let (keeper, by, at) = (keeper.clone(), ann.clone(), id.clone());
+        let changing = tokio::spawn(async move {
+            match is_resume {
+                true => keeper.resume(&by, &at, None).await,
+                false => keeper.pause(&by, &at).await,
+            }
+        });
+        let written = if is_resume { SandboxState::Running } else { SandboxState::Paused };
+        let keeper = &fixture.keeper;
+        until("it is written", async || keeper.get(&ann, &id).await.unwrap().state == written).await;
+        rename(&file, "sandboxes", "away").await;
+        drop(gate);
+        assert_eq!(refusal(changing.await.unwrap()).0, "not_offered");
+        rename(&file, "away", "sandboxes").await;
+        until("its time is over", async || keeper.get(&ann, &id).await.is_err()).await;
+        assert_eq!(refusal(keeper.get(&ann, &id).await).0, "sandbox_gone");
+    }
     keeper.close(OnShutdown::Kill).await.unwrap();
 }
 
