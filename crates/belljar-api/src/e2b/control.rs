@@ -23,15 +23,18 @@ use super::types::{ListedSandbox, Metric, NewSandbox, Sandbox, SandboxDetail, lo
 use super::{builds, secrets, templates, volumes};
 use super::{metadata, templates::SnapshotBody};
 use crate::api::Shared;
-use crate::extract::{Auth, Id, IdempotentJson, Json, Query};
+use crate::extract::{Auth, Id, IdempotentJson, Json, Query, refuse_keys};
 use crate::problem::{Code, Problem};
 
 /// Default timeouts of a sandbox, in seconds, by the generation of the route.
 const DEFAULT_TIMEOUTS: [u64; 2] = [15, 300];
 
+/// Paths with the method POST that obey the header `Idempotency-Key`.
+const KEYED: [&str; 2] = ["/sandboxes", "/v2/sandboxes"];
+
 /// Returns all routes of the control plane.
 pub(super) fn router(shared: &Shared) -> Router {
-    Router::new()
+    let router = Router::new()
         .route("/sandboxes", post(create::<0>).get(list_running))
         .route("/v2/sandboxes", post(create::<1>).get(list))
         .route("/sandboxes/{id}", get(detail).delete(kill))
@@ -71,8 +74,9 @@ pub(super) fn router(shared: &Shared) -> Router {
         .route("/volumecontent/{id}/dir", get(volumes::list_files).post(volumes::make_dir))
         .route("/volumecontent/{id}/file", get(volumes::read).put(volumes::write))
         .route("/secrets", get(secrets::list).post(secrets::create))
-        .route("/secrets/{id}", get(secrets::get).post(secrets::update).delete(secrets::remove))
-        .with_state(shared.clone())
+        .route("/secrets/{id}", get(secrets::get).post(secrets::update).delete(secrets::remove));
+    let reason = "only making a sandbox has one; leave it out";
+    refuse_keys(router, &KEYED, reason).with_state(shared.clone())
 }
 
 /// Refuses an operation on templates that E2B has and this server does not.

@@ -2,30 +2,25 @@
 
 use axum::extract::{FromRequest, Request};
 use belljar_keeper::Idempotency;
-use http::{HeaderMap, Method, header};
+use http::{HeaderMap, header};
 use serde::de::DeserializeOwned;
 use sha2::{Digest as _, Sha256};
 
 use super::body::RawBody;
+use super::idempotency::IDEMPOTENCY_KEY;
 use crate::problem::{Code, Problem};
 use crate::rest::types::Object;
 
 /// Maximum length of a JSON body: 2 MiB.
 const MAX_JSON_BYTES: usize = 2 << 20;
 
-const IDEMPOTENCY_KEY: &str = "Idempotency-Key";
-
-/// A JSON body, of at most `MAX_BYTES` bytes. A POST with the header `Idempotency-Key`, which would not be obeyed, is refused.
+/// A JSON body, of at most `MAX_BYTES` bytes.
 pub(crate) struct Json<T, const MAX_BYTES: usize = MAX_JSON_BYTES>(pub(crate) T);
 
 impl<S: Sync, T: DeserializeOwned, const MAX_BYTES: usize> FromRequest<S> for Json<T, MAX_BYTES> {
     type Rejection = Problem;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, Problem> {
-        if request.method() == Method::POST && request.headers().contains_key(IDEMPOTENCY_KEY) {
-            let reason = "only making a sandbox and running a command or code have one; leave it out";
-            return Err(Problem::field(IDEMPOTENCY_KEY, reason));
-        }
         let bytes = json_bytes(request, state, MAX_BYTES).await?;
         Ok(Self(parse(&bytes)?))
     }

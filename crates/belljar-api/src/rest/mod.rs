@@ -48,6 +48,7 @@ pub(crate) use sandboxes::check_limit;
 pub(crate) use secrets::MAX_SECRETS_PAGE;
 
 use crate::api::Shared;
+use crate::extract::refuse_keys;
 use crate::facade::{Claims, Facade, Form, Head};
 use crate::guard::wants_page;
 use crate::proxy;
@@ -204,13 +205,39 @@ const REDEEM: &str = "/v1/session/redeem";
 /// Last segments of paths with the method POST that end something.
 const ENDING: [&str; 4] = ["signal", "interrupt", "pause", "deny"];
 
+/// Paths with the method POST that obey the header `Idempotency-Key`.
+const KEYED: [&str; 3] = ["/v1/sandboxes", "/v1/sandboxes/{id}/exec", "/v1/sandboxes/{id}/code"];
+
 /// Returns all routes.
 fn router(shared: &Shared) -> Router {
     let (router, _) = documented_routes().split_for_parts();
+    let reason = "only making a sandbox and running a command or code have one; leave it out";
+    let router = refuse_keys(router, &KEYED, reason);
     // Not an endpoint of the interface: programs get the error of every unknown path.
     let mut router = router.route("/", get(server::home));
     for path in [proxy::PATH, proxy::PATH_SLASH, proxy::PATH_BARE] {
         router = router.route(path, any(proxy::by_path));
     }
     router.merge(openapi::swagger()).with_state(shared.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn document_has_the_keys_that_are_obeyed() {
+        let document = serde_json::to_value(openapi()).unwrap();
+        let has_key = |operation: &serde_json::Value| {
+            let parameters = operation["parameters"].as_array();
+            parameters.is_some_and(|all| all.iter().any(|one| one["name"] == "Idempotency-Key"))
+        };
+        let paths = document["paths"].as_object().unwrap().iter();
+        let mut keyed: Vec<&str> =
+            paths.filter(|(_, path)| has_key(&path["post"])).map(|(path, _)| path.as_str()).collect();
+        keyed.sort_unstable();
+        let mut expected = KEYED;
+        expected.sort_unstable();
+        assert_eq!(keyed, expected);
+    }
 }

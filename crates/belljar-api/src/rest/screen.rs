@@ -7,7 +7,7 @@ use utoipa::ToSchema;
 
 use super::types::object;
 use crate::api::Shared;
-use crate::extract::{Auth, IdempotentJson};
+use crate::extract::{Auth, Json};
 use crate::problem::Problem;
 
 /// Maximum length of a request: code of 1 MiB whose every byte takes two in JSON, and 1 MiB for the rest.
@@ -33,9 +33,9 @@ pub(super) struct ScreenBody {
 pub(super) async fn screen(
     State(shared): State<Shared>,
     Auth(caller): Auth,
-    body: IdempotentJson<ScreenBody, MAX_SCREEN_BYTES>,
+    Json(body): Json<ScreenBody, MAX_SCREEN_BYTES>,
 ) -> Result<axum::Json<ScreenReport>, Problem> {
-    let ScreenBody { language, code, modules } = body.value;
+    let ScreenBody { language, code, modules } = body;
     let request = ScreenRequest { language, code, modules: modules.unwrap_or_default() };
     Ok(axum::Json(shared.keeper.screen(&caller, request).await?))
 }

@@ -117,14 +117,6 @@ impl Call {
         Box::pin(stream)
     }
 
-    /// Refuses an idempotency key, which would not be obeyed.
-    pub(super) fn refuse_key(&self, context: &RequestContext) -> Result<(), ConnectError> {
-        match context.header(IDEMPOTENCY_KEY) {
-            Some(_) => Err(self.field("Idempotency-Key", "only Create and Exec have one; leave it out")),
-            None => Ok(()),
-        }
-    }
-
     /// Returns the idempotency key, with a digest that identifies the request.
     pub(super) fn idempotency(
         &self,

@@ -14,6 +14,7 @@ use super::health::Health;
 use super::sandboxes::Sandboxes;
 use super::templates::Templates;
 use crate::api::Shared;
+use crate::extract::refuse_keys;
 use crate::guard::{count_collected, count_messages};
 
 /// Maximum memory for the elements of one message besides their content, in bytes. A few bytes on the wire can encode
@@ -44,6 +45,9 @@ pub(super) const ENDING: [&str; 6] = [
     v1::SESSION_CLOSE_SPEC.procedure,
 ];
 
+/// Procedures that obey the header `idempotency-key`.
+const KEYED: [&str; 2] = [v1::SANDBOXES_CREATE_SPEC.procedure, v1::COMMANDS_EXEC_SPEC.procedure];
+
 /// Returns all procedures. Each is a route of its own, so that logs distinguish them.
 pub(super) fn router(shared: &Shared) -> axum::Router {
     let services = services(shared);
@@ -72,7 +76,8 @@ pub(super) fn router(shared: &Shared) -> axum::Router {
     };
     let streams = routes(&streams).layer(map_request(async |request| count_messages(request)));
     // Of a call with a single message the whole body is collected, whatever it consists of.
-    routes(&paths).layer(map_request(async |request| count_collected(request))).merge(streams)
+    let router = routes(&paths).layer(map_request(async |request| count_collected(request))).merge(streams);
+    refuse_keys(router, &KEYED, "only Create and Exec have one; leave it out")
 }
 
 /// Reports whether a procedure takes messages one after the other.

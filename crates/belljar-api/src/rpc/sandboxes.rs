@@ -178,7 +178,6 @@ impl v1::Sandboxes for Sandboxes {
         request: ServiceRequest<'_, v1::ForkSandboxRequest>,
     ) -> ServiceResult<ServiceStream<v1::ForkSandboxResponse>> {
         let call = Call::new(&self.0, &context)?;
-        call.refuse_key(&context)?;
         let slot = call.slot()?;
         let mut request = request.to_owned_message();
         let id = std::mem::take(&mut request.sandbox);

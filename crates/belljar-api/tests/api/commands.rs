@@ -134,12 +134,24 @@ async fn idempotent_execution_runs_once(fixture: Fixture) {
     }
     run("once", "echo other").await.refused(422, "idempotency_mismatch", None);
     // Where it would not be obeyed, it is refused.
-    for (path, body) in [
+    let of_sandbox = [
         ("processes", json!({ "command": "echo x >> runs" })),
+        ("processes/1/stdin", json!("text")),
         ("fork", json!({})),
+        ("files/upload?path=/tmp", json!("text")),
         ("contexts", json!({ "language": "bash" })),
-    ] {
-        let request = user.request("POST", &format!("/v1/sandboxes/{id}/{path}"));
+        ("contexts/ctx/restart", json!({})),
+        ("contexts/ctx/interrupt", json!({})),
+    ]
+    .map(|(path, body)| (format!("/v1/sandboxes/{id}/{path}"), body));
+    let others = [
+        ("/v1/screen", json!({ "language": "bash", "code": "true" })),
+        ("/v1/templates/import", json!("text")),
+        ("/v1/images/import", json!("text")),
+    ]
+    .map(|(path, body)| (path.to_owned(), body));
+    for (path, body) in of_sandbox.into_iter().chain(others) {
+        let request = user.request("POST", &path);
         let request = request.header("idempotency-key", "once").header("content-type", "application/json");
         let sent = user.send_request(request.body(body.to_string().into()).unwrap()).await;
         sent.refused(400, "invalid_field", Some("Idempotency-Key"));

@@ -7,12 +7,14 @@ use belljar_model::Role;
 use belljar_testing::wait::{DEADLINE, until};
 
 use crate::fixture::{DOMAIN, Fixture, cases, code, line, named, sandbox, sh, span};
+use crate::wire::http;
 
 cases![
     sandbox_lifecycle,
     request_fields_are_applied,
     invalid_values_name_their_field,
     idempotent_create_makes_one_sandbox,
+    keys_that_would_not_be_obeyed_are_refused,
     list_is_paginated_and_filtered,
     labels_limits_and_timeout_can_be_updated,
     sandbox_is_paused_and_resumed,
@@ -152,6 +154,32 @@ async fn idempotent_create_makes_one_sandbox(fixture: Fixture) {
         code(user.create(v1::CreateSandboxRequest::default(), Some("no spaces")).await),
         "invalid_field"
     );
+}
+
+async fn keys_that_would_not_be_obeyed_are_refused(fixture: Fixture) {
+    let key = fixture.key("default", Role::User).await;
+    let bearer = format!("Bearer {key}");
+    let procedures = [
+        "Sandboxes/Snapshot",
+        "Sandboxes/Fork",
+        "Sandboxes/PublishPort",
+        "Sandboxes/IssueToken",
+        "Commands/Start",
+        "Templates/Build",
+    ];
+    for procedure in procedures {
+        for content_type in ["application/json", "application/proto"] {
+            let headers = [
+                ("content-type", content_type),
+                ("authorization", bearer.as_str()),
+                ("idempotency-key", "once"),
+            ];
+            let path = format!("/belljar.v1.{procedure}");
+            let answer = http(&fixture, "POST", &path, &headers, b"{}").await;
+            let text = String::from_utf8_lossy(&answer.body).into_owned();
+            assert!(text.contains("only Create and Exec have one"), "{procedure}: {text}");
+        }
+    }
 }
 
 async fn list_is_paginated_and_filtered(fixture: Fixture) {
