@@ -264,10 +264,7 @@ impl ServerHandler for Handler {
         let parking = Parking::of(&context);
         let (waits, mut waiting) = mpsc::channel(1);
         let has_begun = match &request.request_state {
-            Some(approval) => {
-                let asked = call.shared.keeper.approval(&call.caller, approval).await;
-                asked.is_ok_and(|asked| asked.started_at.is_some())
-            }
+            Some(approval) => has_begun(&call, approval).await,
             None => false,
         };
         let mut running = match &request.request_state {
@@ -317,8 +314,15 @@ impl ServerHandler for Handler {
         request: GetTaskParams,
         context: RequestContext<RoleServer>,
     ) -> Result<GetTaskResult, ErrorData> {
-        let key = self.call(&context)?.caller.key;
-        self.parked.task(&key, &request.task_id).map(GetTaskResult::new)
+        let call = self.call(&context)?;
+        let (key, id) = (&call.caller.key, &request.task_id);
+        let (task, fetched) = self.parked.task(key, id)?;
+        if let Some(approval) = fetched
+            && has_begun(&call, &approval).await
+        {
+            self.parked.note_fetched(key, id);
+        }
+        Ok(GetTaskResult::new(task))
     }
 
     async fn update_task(
@@ -327,7 +331,7 @@ impl ServerHandler for Handler {
         context: RequestContext<RoleServer>,
     ) -> Result<(), ErrorData> {
         // No task asks for input, and answers to other questions are to be ignored.
-        self.parked.find_task(&self.call(&context)?.caller.key, &request.task_id)
+        self.parked.check_task(&self.call(&context)?.caller.key, &request.task_id)
     }
 
     async fn cancel_task(
@@ -337,6 +341,12 @@ impl ServerHandler for Handler {
     ) -> Result<(), ErrorData> {
         self.parked.cancel_task(&self.call(&context)?.caller.key, &request.task_id)
     }
+}
+
+/// Reports whether a call that waited for an approval has begun.
+async fn has_begun(call: &Call, approval: &str) -> bool {
+    let asked = call.shared.keeper.approval(&call.caller, approval).await;
+    asked.is_ok_and(|asked| asked.started_at.is_some())
 }
 
 /// How a client can wait for approval beyond its request.

@@ -27,9 +27,13 @@ use sha2::{Digest as _, Sha256};
 use tokio::sync::oneshot;
 use tokio_util::task::AbortOnDropHandle;
 
-/// Maximum number of calls of a key that are kept beyond their request, with results that nobody has fetched.
-/// Source: docs/mcp.md; held by `mcp_tasks::waiting_calls_are_bounded`.
+/// Maximum number of calls of a key that are kept beyond their request, without those that an approver has let run and whose results were
+/// fetched. Source: docs/mcp.md; held by `mcp_tasks::waiting_calls_are_bounded`.
 const MAX_PARKED: usize = 16;
+
+/// Maximum number of calls of a key that are kept after that, so that their results can be fetched again.
+/// Source: docs/mcp.md; held by `tests::newest_fetched_results_are_kept`.
+const MAX_FETCHED: usize = 64;
 
 /// Time without a question about a task after which it is cancelled. Source: docs/mcp.md.
 const ABANDONED: Duration = Duration::from_secs(60);
@@ -49,7 +53,6 @@ pub(super) type Running = BoxFuture<'static, Result<CallToolResult, ErrorData>>;
 /// The calls of an endpoint that wait longer than their request.
 #[derive(Default)]
 pub(super) struct Parked {
-    tasks: TaskManager,
     calls: Mutex<HashMap<String, ParkedCall>>,
 }
 
@@ -58,20 +61,29 @@ struct ParkedCall {
     key: String,
     /// Time after which it is forgotten.
     until: Instant,
-    /// Whether its client has got its result. As another person has approved it, such calls do not pile up.
-    is_fetched: bool,
+    /// When its client has first got the result of a call that an approver has let run.
+    fetched_at: Option<Instant>,
     kind: Kind,
 }
 
 enum Kind {
-    /// A task, and when its client has last asked about it.
-    Task(Arc<Mutex<Instant>>),
+    Task(ParkedTask),
     /// A call that its client repeats: its digest, how it ends, and what is told that it was repeated.
     Round {
         digest: [u8; 32],
         ended: AbortOnDropHandle<Result<CallToolResult, ErrorData>>,
         repeated: oneshot::Sender<()>,
     },
+}
+
+#[derive(Clone)]
+struct ParkedTask {
+    /// Has this task alone, so that its result is dropped with it.
+    manager: TaskManager,
+    /// Id of the approval that it waits for.
+    approval: String,
+    /// When its client has last asked about it.
+    seen: Arc<Mutex<Instant>>,
 }
 
 impl Parked {
@@ -88,7 +100,8 @@ impl Parked {
             .with_poll_interval_ms(POLL_INTERVAL_MS)
             .with_status_message(message(waiting));
         let last_seen = Arc::clone(&seen);
-        let task = self.tasks.spawn(options, |context| {
+        let manager = TaskManager::new();
+        let task = manager.spawn(options, |context| {
             Box::pin(async move {
                 tokio::select! {
                     biased;
@@ -100,34 +113,54 @@ impl Parked {
                 }
             })
         });
-        let (key, until, kind) = (key.to_owned(), Instant::now() + kept * 2, Kind::Task(seen));
-        let call = ParkedCall { key, until, is_fetched: false, kind };
+        let kind = Kind::Task(ParkedTask { manager, approval: waiting.approval.clone(), seen });
+        let (key, until) = (key.to_owned(), Instant::now() + kept * 2);
+        let call = ParkedCall { key, until, fetched_at: None, kind };
         calls.insert(task.task_id.clone(), call);
         Ok(task)
     }
 
-    /// Returns the state of a task.
-    pub(super) fn task(&self, key: &str, id: &str) -> Result<DetailedTask, ErrorData> {
-        self.find_task(key, id)?;
-        let found = self.tasks.get_task(id)?;
-        if let (TaskPayload::Completed { .. }, Some(call)) = (&found.payload, self.calls.lock().get_mut(id)) {
-            call.is_fetched = true;
+    /// Returns the state of a task; and the approval that its call has waited for, if this has its result for the first time.
+    pub(super) fn task(&self, key: &str, id: &str) -> Result<(DetailedTask, Option<String>), ErrorData> {
+        let task = self.find_task(key, id)?;
+        let found = task.manager.get_task(id)?;
+        let is_new = self.calls.lock().get(id).is_some_and(|call| call.fetched_at.is_none());
+        let is_fetched = is_new && matches!(found.payload, TaskPayload::Completed { .. });
+        Ok((found, is_fetched.then_some(task.approval)))
+    }
+
+    /// Notes that the result of a call was fetched that an approver has let run: it takes no place of its key any more. As such calls need
+    /// another person, they do not pile up fast, and the newest are kept.
+    pub(super) fn note_fetched(&self, key: &str, id: &str) {
+        let mut calls = self.calls.lock();
+        if let Some(call) = calls.get_mut(id) {
+            call.fetched_at.get_or_insert_with(Instant::now);
         }
-        Ok(found)
+        let of_key = calls.iter().filter(|(_, call)| call.key == key);
+        let mut fetched: Vec<_> =
+            of_key.filter_map(|(id, call)| Some((call.fetched_at?, id.clone()))).collect();
+        fetched.sort_unstable();
+        for (_, id) in fetched.iter().rev().skip(MAX_FETCHED) {
+            calls.remove(id);
+        }
     }
 
     /// Cancels a task.
     pub(super) fn cancel_task(&self, key: &str, id: &str) -> Result<(), ErrorData> {
-        self.find_task(key, id)?;
-        self.tasks.cancel_task(id)
+        self.find_task(key, id)?.manager.cancel_task(id)
     }
 
     /// Checks that a task is one of the key, and notes that its client asks.
-    pub(super) fn find_task(&self, key: &str, id: &str) -> Result<(), ErrorData> {
+    pub(super) fn check_task(&self, key: &str, id: &str) -> Result<(), ErrorData> {
+        self.find_task(key, id).map(drop)
+    }
+
+    /// Returns a task of the key, and notes that its client asks.
+    fn find_task(&self, key: &str, id: &str) -> Result<ParkedTask, ErrorData> {
         match self.calls.lock().get(id) {
-            Some(ParkedCall { key: owner, kind: Kind::Task(seen), .. }) if owner == key => {
-                *seen.lock() = Instant::now();
-                Ok(())
+            Some(ParkedCall { key: owner, kind: Kind::Task(task), .. }) if owner == key => {
+                *task.seen.lock() = Instant::now();
+                Ok(task.clone())
             }
             _ => Err(ErrorData::invalid_params("no such task", Some(json!({"taskId": shorten(id)})))),
         }
@@ -165,7 +198,7 @@ impl Parked {
         let until = Instant::now() + left;
         calls.insert(
             waiting.approval.clone(),
-            ParkedCall { key: key.to_owned(), until, is_fetched: false, kind },
+            ParkedCall { key: key.to_owned(), until, fetched_at: None, kind },
         );
         let question = json!({QUESTION: {"method": "elicitation/create", "params": {
             "mode": "form",
@@ -210,7 +243,7 @@ impl Parked {
 fn has_room(calls: &mut HashMap<String, ParkedCall>, key: &str) -> bool {
     let now = Instant::now();
     calls.retain(|_, call| call.until > now);
-    calls.values().filter(|call| call.key == key && !call.is_fetched).count() < MAX_PARKED
+    calls.values().filter(|call| call.key == key && call.fetched_at.is_none()).count() < MAX_PARKED
 }
 
 /// Waits until nobody has asked for a while.
@@ -241,4 +274,29 @@ fn digest(request: &CallToolRequestParams) -> [u8; 32] {
 
 fn shorten(text: &str) -> String {
     text.chars().take(128).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn newest_fetched_results_are_kept() {
+        let (parked, mut ids) = (Parked::default(), Vec::new());
+        for number in 0..MAX_FETCHED + 3 {
+            let approval = format!("apr_{number}");
+            let expires_at = Timestamp::now() + Duration::from_secs(60);
+            let waiting = Waiting { approval: approval.clone(), expires_at };
+            let running: Running = Box::pin(async { Ok(CallToolResult::success(Vec::new())) });
+            let Ok(task) = parked.to_task("key", &waiting, running) else { panic!("{number} is refused") };
+            let fetched = async || parked.task("key", &task.task_id).unwrap().1;
+            belljar_testing::wait::until("it ends", async || fetched().await.is_some()).await;
+            assert_eq!(fetched().await, Some(approval));
+            parked.note_fetched("key", &task.task_id);
+            assert_eq!(fetched().await, None);
+            ids.push(task.task_id);
+        }
+        let kept = ids.iter().filter(|id| parked.task("key", id).is_ok()).collect::<Vec<_>>();
+        assert_eq!(kept, ids[3..].iter().collect::<Vec<_>>());
+    }
 }

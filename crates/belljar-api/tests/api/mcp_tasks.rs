@@ -190,8 +190,20 @@ async fn waiting_calls_are_bounded(fixture: Fixture) {
     approver.post(&decide(&asked[0], "approve"), &json!({})).await;
     let newest = ids.last().unwrap().clone();
     ended(&user, &newest, "completed").await;
-    ids.push(begin(&user, "echo more").await);
+    let more = begin(&user, "echo more").await;
     ended(&user, &newest, "completed").await;
+    // That of a call that nobody has let run does.
+    let asked = approver.get("/v1/approvals?state=pending").await.json()["approvals"].clone();
+    approver.post(&decide(&asked[0], "deny"), &json!({})).await;
+    ended(&user, &more, "completed").await;
+    let decided = async {
+        let newest = async || approver.get("/v1/approvals?state=pending").await.json()["approvals"].clone();
+        until("it waits", async || newest().await.as_array().unwrap().len() == 16).await;
+        approver.post(&decide(&newest().await[0], "approve"), &json!({})).await;
+    };
+    let (answer, ()) = futures::join!(send(&user, TASKS, "tools/call", call("echo waits")), decided);
+    assert!(texts(&answer.json()["result"]).starts_with("waits"), "{answer:?}");
+    ids.push(more);
     for id in ids {
         send(&user, TASKS, "tasks/cancel", json!({"taskId": id})).await;
     }
