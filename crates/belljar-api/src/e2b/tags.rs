@@ -16,6 +16,9 @@ const MAX_TAG_BYTES: usize = 256;
 /// Maximum number of tags of a sandbox's processes; those of the oldest go first, after those that the guest no longer lists.
 const MAX_TAGS: usize = 4096;
 
+/// Maximum number of tags of a sandbox's processes while the guest does not list them.
+const MAX_UNLISTED_TAGS: usize = 2 * MAX_TAGS;
+
 /// The tags of all sandboxes' processes.
 #[derive(Default)]
 pub(super) struct Tags(Mutex<HashMap<SandboxId, BTreeMap<u64, String>>>);
@@ -34,9 +37,7 @@ impl Tags {
     pub(super) fn set(&self, shared: &Shared, sandbox: &SandboxId, process: u64, tag: String) -> bool {
         let mut all = self.0.lock();
         all.retain(|id, _| shared.keeper.state_of(id).is_some());
-        let tags = all.entry(sandbox.clone()).or_default();
-        tags.insert(process, tag);
-        tags.len() > MAX_TAGS
+        insert(all.entry(sandbox.clone()).or_default(), process, tag)
     }
 
     /// Returns the tag of a process.
@@ -57,9 +58,28 @@ impl Tags {
     }
 }
 
+/// Adds a tag, and removes the oldest ones beyond [`MAX_UNLISTED_TAGS`]. Reports whether there are more than [`MAX_TAGS`].
+fn insert(tags: &mut BTreeMap<u64, String>, process: u64, tag: String) -> bool {
+    tags.insert(process, tag);
+    while tags.len() > MAX_UNLISTED_TAGS {
+        tags.pop_first();
+    }
+    tags.len() > MAX_TAGS
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn tags_are_bounded_without_a_listing() {
+        let mut tags = BTreeMap::new();
+        let last = MAX_UNLISTED_TAGS as u64 + 3;
+        for id in 1..=last {
+            assert_eq!(insert(&mut tags, id, id.to_string()), id > MAX_TAGS as u64);
+        }
+        assert_eq!((tags.len(), tags.first_key_value().map(|(id, _)| *id)), (MAX_UNLISTED_TAGS, Some(4)));
+    }
 
     #[test]
     fn tags_of_running_processes_stay() {
