@@ -153,8 +153,11 @@ awk -v owners="$W/owned" '
     } else if (kind == "-" || kind == "d") {
       note_owner(own)
     }
-    # Whether a device, which cannot be made, takes the place of a link depends on tar.
-    if (kind == "c" || kind == "b") next
+    if (kind == "c" || kind == "b") {
+      # Tar removes the link, and then cannot make the device.
+      if (own in target) refuse("a device of the layer takes the place of a link")
+      next
+    }
     if (kind == "l") {
       target[own] = leads
       split("", known)

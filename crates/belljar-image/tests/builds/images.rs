@@ -394,7 +394,7 @@ async fn leading_out(fixture: Fixture) {
 
 /// Each puts a file behind a link that leads out, if the check takes an entry for another one than tar does.
 async fn ambiguous(fixture: Fixture) {
-    use EntryType::{Char, Directory, Link, Regular, Symlink};
+    use EntryType::{Block, Char, Directory, Link, Regular, Symlink};
     let lower = base_layer(&[
         ("work/", Directory, 0o755, b""),
         ("evil", Symlink, 0o777, b"/home/user"),
@@ -406,7 +406,7 @@ async fn ambiguous(fixture: Fixture) {
     let out = "leads out of the tree";
     let planted: Entry<'_> = ("evil/x", Regular, 0o644, b"x");
     let long = "./".repeat(49);
-    let cases: [(&[Entry<'_>], &str, &str); 22] = [
+    let cases: [(&[Entry<'_>], &str, &str); 24] = [
         (&[planted], "\"work\" ", out),
         (&[("./././/evil//./x", Regular, 0o644, b"x")], "", out),
         (&[("/evil/x", Regular, 0o644, b"x")], "", out),
@@ -421,7 +421,9 @@ async fn ambiguous(fixture: Fixture) {
         (&[(".wh.b/../evil", Regular, 0o644, b""), planted], "", "leads upwards"),
         (&[("Cannot mknod/../evil", Regular, 0o644, b""), planted], "", "leads upwards"),
         (&[("../../home/user/x", Regular, 0o644, b"x")], "", "leads upwards"),
-        (&[("evil", Char, 0o644, b""), planted], "", out),
+        (&[("evil", Char, 0o644, b""), planted], "", "the place of a link"),
+        (&[("evil", Char, 0o644, b"")], "", "the place of a link"),
+        (&[("here/evil", Block, 0o644, b"")], "", "the place of a link"),
         (&[("evil", EntryType::new(b'V'), 0o644, b""), planted], "", "a type that no image has"),
         (&[("evil", EntryType::new(b'M'), 0o644, b""), planted], "", "a type that no image has"),
         (&[("evil", EntryType::new(b'7'), 0o644, b""), planted], "", "a type that no image has"),
