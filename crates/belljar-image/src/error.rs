@@ -73,6 +73,14 @@ pub enum BuildError {
         #[source]
         source: std::io::Error,
     },
+    /// The disk of the host has no room for the files of the build.
+    #[error("not enough disk for the build: {free_mib} MiB are free, and {room_mib} MiB must stay free")]
+    Full {
+        /// Free space, in MiB.
+        free_mib: u64,
+        /// Space that must stay free, in MiB.
+        room_mib: u64,
+    },
     /// A received file is not a valid template bundle.
     #[error("bundle: {reason}")]
     Bundle {

@@ -48,10 +48,14 @@ pub fn bytes_of(layers: &[Layer]) -> u64 {
     layers.iter().fold(0, |sum, layer| sum.saturating_add(layer.bytes))
 }
 
+/// Number of bytes of a file after which the room on the disk is measured again.
+const ROOM_INTERVAL_BYTES: u64 = 16 << 20;
+
 /// The directory of all layers. Only the server uses it.
 #[derive(Debug, Clone)]
 pub struct Layers {
     dir: PathBuf,
+    room_bytes: u64,
 }
 
 /// The result of a sweep: what was removed, or would be removed.
@@ -69,6 +73,7 @@ pub(crate) struct NewLayer {
     path: PathBuf,
     hash: Sha256,
     bytes: u64,
+    room_bytes: u64,
     done: bool,
 }
 
@@ -89,7 +94,13 @@ impl Layers {
     /// Uses the layers in `dir`, which is created when it is first needed.
     #[must_use]
     pub fn new(dir: PathBuf) -> Self {
-        Self { dir }
+        Self { dir, room_bytes: 0 }
+    }
+
+    /// Sets how many bytes of the disk must stay free while a layer, or the tree of an image, is written.
+    #[must_use]
+    pub fn leaving(self, room_bytes: u64) -> Self {
+        Self { room_bytes, ..self }
     }
 
     /// Returns the path of the layer with this digest.
@@ -113,7 +124,8 @@ impl Layers {
         let mut options = tokio::fs::OpenOptions::new();
         let file = options.write(true).create_new(true).mode(0o600).open(&path).await;
         let file = file.map_err(file_error("create", &path))?;
-        Ok(NewLayer { file, path, hash: Sha256::new(), bytes: 0, done: false })
+        let room_bytes = self.room_bytes;
+        Ok(NewLayer { file, path, hash: Sha256::new(), bytes: 0, room_bytes, done: false })
     }
 
     /// Moves a complete layer to its final path.
@@ -221,9 +233,24 @@ impl Layer {
 
 impl NewLayer {
     pub(crate) async fn write(&mut self, piece: &[u8]) -> Result<(), BuildError> {
+        let measured = self.bytes / ROOM_INTERVAL_BYTES;
         self.bytes += piece.len() as u64;
+        if self.bytes / ROOM_INTERVAL_BYTES > measured {
+            self.check_room()?;
+        }
         self.hash.update(piece);
         self.file.write_all(piece).await.map_err(file_error("write", &self.path))
+    }
+
+    /// Checks that enough of the disk is free.
+    fn check_room(&self) -> Result<(), BuildError> {
+        let disk = rustix::fs::statvfs(&self.path);
+        let disk = disk.map_err(|error| file_error("measure the disk of", &self.path)(error.into()))?;
+        let free_bytes = disk.f_bavail.saturating_mul(disk.f_frsize);
+        match free_bytes < self.room_bytes {
+            true => Err(BuildError::Full { free_mib: free_bytes >> 20, room_mib: self.room_bytes >> 20 }),
+            false => Ok(()),
+        }
     }
 
     /// Returns the number of bytes written so far.
@@ -250,6 +277,22 @@ impl NewLayer {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn layers_leave_room() {
+        let dir = tempfile::tempdir().unwrap();
+        let layers = Layers::new(dir.path().join("layers"));
+        let piece = vec![0; usize::try_from(ROOM_INTERVAL_BYTES).unwrap()];
+        layers.begin().await.unwrap().write(&piece).await.unwrap();
+        let full = layers.leaving(u64::MAX);
+        let mut new = full.begin().await.unwrap();
+        new.write(b"small").await.unwrap();
+        let refused = new.write(&piece).await.unwrap_err();
+        assert!(matches!(refused, BuildError::Full { .. }), "{refused}");
+        let path = new.path().to_owned();
+        drop(new);
+        assert!(!path.exists());
+    }
 
     #[tokio::test]
     async fn layers_are_stored_cached_and_swept() {

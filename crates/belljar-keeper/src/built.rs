@@ -144,7 +144,9 @@ impl Origin {
 impl Keeper {
     /// Returns the store of layers of built templates.
     pub(crate) fn layers(&self) -> Layers {
-        Layers::new(self.inner.config.now().state_dir.join("templates").join("layers"))
+        let config = self.inner.config.now();
+        let room_bytes = config.head_room.disk_for_lasting_data();
+        Layers::new(config.state_dir.join("templates").join("layers")).leaving(room_bytes)
     }
 
     /// Starts to build a template, after the builds before it. The build continues if the returned handle is dropped.

@@ -433,7 +433,7 @@ impl KeeperError {
             Self::OwnApproval { .. } => "own_approval",
             Self::ApprovalDecided { .. } => "approval_decided",
             Self::CallClosed { .. } => "call_closed",
-            Self::Full { .. } | Self::Building => "machine_full",
+            Self::Full { .. } | Self::Building | Self::Build(BuildError::Full { .. }) => "machine_full",
             Self::IdempotencyMismatch { .. } => "idempotency_mismatch",
             Self::IdempotencyRunning { .. } => "idempotency_running",
             Self::Interrupted { .. } => "execution_interrupted",

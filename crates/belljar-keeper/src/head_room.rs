@@ -34,6 +34,14 @@ impl Purpose {
 }
 
 impl HeadRoom {
+    /// Returns the disk space that data which is kept must leave free, in bytes.
+    pub(crate) fn disk_for_lasting_data(&self) -> u64 {
+        if belljar_store::ServiceWall::HeadRoom.is_down() {
+            return 0;
+        }
+        self.scaled(Purpose::Lasting).disk_bytes
+    }
+
     /// Returns what must stay free for a purpose.
     fn scaled(&self, purpose: Purpose) -> Self {
         let scaled = |whole: u64| whole.saturating_mul(purpose.percent()) / 100;
