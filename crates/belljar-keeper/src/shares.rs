@@ -34,8 +34,8 @@ const SHARE: u64 = 3;
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(5);
 const RELEASE_INTERVAL: Duration = Duration::from_millis(10);
 
-/// How long the steps of sandboxes are waited for before one of them is ended. Most are short; a copy of a disk may take minutes, and
-/// everybody waits here.
+/// How long the steps of sandboxes are waited for before others of them are ended. Most are short; a copy of a disk may take minutes, and
+/// everybody waits here. It is the time for all that one request needs: then only those are ended that have no step.
 const STEP_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Number of sandboxes whose memory is measured at once.
@@ -87,11 +87,12 @@ impl Keeper {
         }
         // One at a time: what the last one has freed may be sufficient.
         let _ending = self.inner.making_room.lock().await;
+        let steps_until = tokio::time::Instant::now() + STEP_TIMEOUT;
         let missing = || measure().missing_memory(purpose);
         while let Some(mut rest) = missing() {
             let before = rest;
             while rest > 0 {
-                match self.take_memory_back(caller, rest).await? {
+                match self.take_memory_back(caller, rest, steps_until).await? {
                     0 => break,
                     bytes => rest = rest.saturating_sub(bytes),
                 }
@@ -160,9 +161,14 @@ impl Keeper {
     }
 
     /// Ends the largest sandbox of the tenant that has the most memory, if giving back what is beyond its part is sufficient. All
-    /// tenants with sandboxes and the caller's have equal parts of what sandboxes may use. Returns the memory of the one that was
-    /// ended, in bytes; 0 if none was.
-    async fn take_memory_back(&self, caller: &Caller, missing: u64) -> Result<u64> {
+    /// tenants with sandboxes and the caller's have equal parts of what sandboxes may use. Sandboxes that are in a step are waited for
+    /// until `steps_until`. Returns the memory of the one that was ended, in bytes; 0 if none was.
+    async fn take_memory_back(
+        &self,
+        caller: &Caller,
+        missing: u64,
+        steps_until: tokio::time::Instant,
+    ) -> Result<u64> {
         if ServiceWall::Shares.is_down() {
             return Ok(0);
         }
@@ -203,12 +209,11 @@ impl Keeper {
         }
         let mut of_tenant: Vec<&Memory> = all.iter().filter(|one| one.entry.tenant == *tenant).collect();
         of_tenant.sort_unstable_by_key(|one| std::cmp::Reverse(one.bytes));
-        let deadline = tokio::time::Instant::now() + STEP_TIMEOUT;
         // All at once, so that no number of busy ones prolongs this.
         let mut locks = FuturesOrdered::new();
         for one in of_tenant {
             locks.push_back(async move {
-                let step = tokio::time::timeout_at(deadline, one.entry.step.lock()).await.ok()?;
+                let step = tokio::time::timeout_at(steps_until, one.entry.step.lock()).await.ok()?;
                 Some((one, step))
             });
         }

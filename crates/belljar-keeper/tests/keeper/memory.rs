@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use belljar_keeper::{OnShutdown, SandboxUpdate};
 use belljar_testing::wait::DEADLINE;
@@ -34,6 +35,40 @@ pub(crate) async fn busy_sandboxes_are_not_waited_for(_: Fixture) {
     drop(gate);
     changing.await.unwrap().unwrap_err();
     keeper.get(&ann, large.as_str()).await.unwrap();
+    keeper.close(OnShutdown::Kill).await.unwrap();
+}
+
+/// Eight others have to be ended, one after another.
+pub(crate) async fn busy_sandboxes_are_waited_for_once(_: Fixture) {
+    let faults: Arc<Faults> = Arc::default();
+    let fixture = Fixture::failing(&faults).await;
+    let (keeper, ann, bob) = (&fixture.keeper, user("ann"), user("bob"));
+    let large = fixture.create(&ann).await.id;
+    faults.memory.lock().insert(large.clone(), 2 * MUCH);
+    let mut small = Vec::new();
+    for _ in 0..8 {
+        let id = fixture.create(&ann).await.id;
+        faults.memory.lock().insert(id.clone(), MUCH / 8);
+        small.push(id);
+    }
+    let gate = faults.limits.lock().await;
+    let (of, by, at) = (keeper.clone(), ann.clone(), large.clone());
+    let change = SandboxUpdate { memory: Some("100m".parse().unwrap()), ..SandboxUpdate::default() };
+    let changing = tokio::spawn(async move { of.update(&by, at.as_str(), change).await });
+    until("it is busy", async || faults.is_changing.load(Ordering::Relaxed)).await;
+    let mut config = fixture.config.clone();
+    config.head_room.memory_bytes = MUCH;
+    keeper.reconfigure(config);
+    let begin = Instant::now();
+    let made = tokio::time::timeout(DEADLINE, keeper.create(&bob, plain())).await.unwrap();
+    assert_eq!(refusal(made.map(|made| made.info.id)).0, "machine_full");
+    // A second for the busy one, and five for memory that no machine has.
+    assert!(begin.elapsed() < Duration::from_secs(11), "{:?}", begin.elapsed());
+    for id in small {
+        assert_eq!(keeper.get(&ann, id.as_str()).await.unwrap_err().code(), "sandbox_gone");
+    }
+    drop(gate);
+    changing.await.unwrap().unwrap_err();
     keeper.close(OnShutdown::Kill).await.unwrap();
 }
 
