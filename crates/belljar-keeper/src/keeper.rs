@@ -20,6 +20,7 @@ use tracing::Instrument as _;
 
 use crate::action::{Action, SANDBOX_GET, SANDBOX_USE};
 use crate::approval::Waiters;
+use crate::approvals::UnrecordedEnds;
 use crate::build_queue::BuildQueue;
 use crate::builds::Builds;
 use crate::caller::Caller;
@@ -97,6 +98,7 @@ pub(crate) struct Inner {
     /// Held while a version of a tool is stored.
     pub(crate) storing_tool: tokio::sync::Mutex<()>,
     pub(crate) unsettled: Unsettled,
+    pub(crate) unrecorded_ends: UnrecordedEnds,
     /// Serializes ending sandboxes for others that wait for memory.
     pub(crate) making_room: tokio::sync::Mutex<()>,
     pub(crate) closing: AtomicBool,

@@ -25,6 +25,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::approval::Waiters;
+use crate::approvals::UnrecordedEnds;
 use crate::build_queue::BuildQueue;
 use crate::builds::Builds;
 use crate::code_step::START_BYTES;
@@ -114,6 +115,7 @@ impl Keeper {
             building: Arc::default(),
             storing_tool: tokio::sync::Mutex::default(),
             unsettled: Unsettled::default(),
+            unrecorded_ends: UnrecordedEnds::default(),
             making_room: tokio::sync::Mutex::default(),
             closing: AtomicBool::new(false),
             crowds: Crowds::default(),
@@ -330,7 +332,9 @@ impl Keeper {
         let before = |age: Duration| Timestamp::now().checked_sub(age).unwrap_or(Timestamp::MIN);
         store.sandboxes().forget_before(before(config.keep_gone)).await?;
         store.idempotency().forget_expired(Timestamp::now()).await?;
-        for done in [self.close_overdue_approvals().await, self.release_ended_holds().await] {
+        self.inner.unsettled.forget_expired(Timestamp::now());
+        let recorded = self.inner.unrecorded_ends.record_again(store).await.map_err(KeeperError::from);
+        for done in [recorded, self.close_overdue_approvals().await, self.release_ended_holds().await] {
             if let Err(error) = done {
                 tracing::warn!(error = %crate::error::chain(&error), "cannot end what an approval has left");
             }

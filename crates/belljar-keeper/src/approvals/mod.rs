@@ -11,6 +11,7 @@
 
 mod calls;
 mod decisions;
+mod ends;
 mod risk;
 
 use std::sync::Arc;
@@ -39,6 +40,8 @@ use crate::run::Waiting;
 
 pub(crate) use calls::{Attempt, in_sandbox};
 pub use decisions::ListApprovals;
+use ends::End;
+pub(crate) use ends::UnrecordedEnds;
 pub(crate) use risk::{is_by_risk, waits};
 
 /// Maximum number of approvals of a tenant that are kept after their end.
@@ -57,6 +60,7 @@ const OVERDUE: Duration = Duration::from_secs(60);
 /// The right of one call to run. How it ended is to be recorded; without that its outcome is unknown.
 pub(crate) struct Permit {
     store: Store,
+    unrecorded: UnrecordedEnds,
     /// Id of the approval.
     id: String,
     /// Id of the approval whose budget it has used.
@@ -137,7 +141,6 @@ impl Permit {
         done: &Result<T>,
         outcome: impl FnOnce(&T) -> String,
     ) -> Result<()> {
-        self.is_over = true;
         let (state, outcome) = match done {
             Ok(done) => (ApprovalState::Approved, outcome(done)),
             Err(error @ KeeperError::Guest { source: GuestError::Gone(_), .. }) => {
@@ -145,8 +148,10 @@ impl Permit {
             }
             Err(error) => (ApprovalState::Approved, error.code().to_owned()),
         };
-        self.store.approvals().end(&self.id, state, &outcome, Timestamp::now()).await?;
-        Ok(())
+        let end = End { approval: self.id.clone(), state, outcome, at: Timestamp::now() };
+        let recorded = self.unrecorded.record(&self.store, end).await;
+        self.is_over = true;
+        Ok(recorded?)
     }
 }
 
@@ -175,11 +180,16 @@ impl Drop for Permit {
         if self.is_over {
             return;
         }
-        let (store, id) = (self.store.clone(), std::mem::take(&mut self.id));
+        let (store, unrecorded) = (self.store.clone(), self.unrecorded.clone());
+        let end = End {
+            approval: std::mem::take(&mut self.id),
+            state: ApprovalState::OutcomeUnknown,
+            outcome: "its end was not recorded".to_owned(),
+            at: Timestamp::now(),
+        };
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         runtime.spawn(async move {
-            let (state, outcome) = (ApprovalState::OutcomeUnknown, "its end was not recorded");
-            if let Err(error) = store.approvals().end(&id, state, outcome, Timestamp::now()).await {
+            if let Err(error) = unrecorded.record(&store, end).await {
                 tracing::warn!(error = %crate::error::chain(&error), "cannot record the end of an approved call");
             }
         });
@@ -258,13 +268,7 @@ impl Keeper {
             (Err(error), _) | (Ok(Verdict::Approved), Err(error)) => Err(error),
         };
         match begun {
-            Ok(()) => Ok(Permit {
-                store: self.inner.store.clone(),
-                id: row.id,
-                grant: None,
-                is_over: false,
-                as_shown,
-            }),
+            Ok(()) => Ok(self.permit(row.id, None, as_shown)),
             Err(error) => {
                 // Whatever the reason, it does not run any more.
                 self.close_approval(caller, &row, ApprovalState::Cancelled, &error.to_string()).await?;
@@ -349,8 +353,13 @@ impl Keeper {
                 return Err(error);
             }
         }
-        let store = self.inner.store.clone();
-        Ok(Some(Permit { store, id: row.id, grant: Some(grant.id), is_over: false, as_shown: None }))
+        Ok(Some(self.permit(row.id, Some(grant.id), None)))
+    }
+
+    /// Returns the right of a call to run that has begun in the store.
+    fn permit(&self, id: String, grant: Option<String>, as_shown: Option<AsShown>) -> Permit {
+        let (store, unrecorded) = (self.inner.store.clone(), self.inner.unrecorded_ends.clone());
+        Permit { store, unrecorded, id, grant, is_over: false, as_shown }
     }
 
     /// Reports whether the person who has given a budget could give it now. While the store cannot say, the call fails, and the budget stays.
@@ -621,13 +630,7 @@ impl Keeper {
         let Some(entry) = entry.filter(|_| request.action == EXEC_START.name) else { return false };
         let Some(sandbox) = entry.live().sandbox.clone() else { return false };
         let Ok(as_shown) = AsShown::keep(entry, &request.policy_sha256).await else { return false };
-        let permit = Permit {
-            store: self.inner.store.clone(),
-            id: row.id.clone(),
-            grant: row.grant_id.clone(),
-            is_over: false,
-            as_shown: Some(as_shown),
-        };
+        let permit = self.permit(row.id.clone(), row.grant_id.clone(), Some(as_shown));
         permit.keep_until_exit(sandbox, None);
         true
     }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use belljar_keeper::{CodeRequest, ExecEvent, ExecRequest, Idempotency, OnShutdown, RunEvent};
+use belljar_model::ApprovalState;
 use belljar_testing::wait::DEADLINE;
 
 use crate::approvals::{approve, approver, refusal, waiting, watched};
@@ -38,6 +39,7 @@ pub(crate) async fn lost_records_do_not_run_it_again(_: Fixture) {
     let (agent, ann) = (watched(&fixture).await, approver(&fixture).await);
     let id = fixture.create(&agent).await.id.to_string();
     let until_told = "until [ -e over ]; do sleep 0.01; done; echo ran >> ran";
+    let mut approved = Vec::new();
     for is_code in [false, true] {
         let run = || {
             let (keeper, agent, id) = (keeper.clone(), agent.clone(), id.clone());
@@ -64,6 +66,13 @@ pub(crate) async fn lost_records_do_not_run_it_again(_: Fixture) {
         let again = refusal(tokio::time::timeout(DEADLINE, run()).await.unwrap());
         assert_eq!(again.0, "execution_interrupted", "{}", again.1);
         fixture.sh(&user("default"), &id, "cat ran; rm over ran").await;
+        approved.push(asked.id);
+    }
+    for id in approved {
+        until("its end is recorded", async || keeper.approval(&ann, &id).await.unwrap().ended_at.is_some())
+            .await;
+        let ended = keeper.approval(&ann, &id).await.unwrap();
+        assert_eq!(ended.state, ApprovalState::Approved, "{ended:?}");
     }
     keeper.close(OnShutdown::Kill).await.unwrap();
 }
