@@ -1,6 +1,5 @@
 //! Idempotency keys: requests that are executed once, however often they are sent.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -8,13 +7,13 @@ use belljar_engine::GuestError;
 use belljar_model::SandboxId;
 use belljar_store::{Claimed, ServiceWall, Store, StoreError};
 use jiff::Timestamp;
-use parking_lot::Mutex;
 
 use crate::caller::Caller;
 use crate::entry::Entry;
 use crate::error::KeeperError;
 use crate::keeper::{Keeper, Result};
 use crate::request::Idempotency;
+use crate::unsettled::{End, Place, Unsettled};
 
 /// Outcome of claiming an idempotency key.
 pub(crate) enum ClaimOutcome {
@@ -37,61 +36,6 @@ pub(crate) struct Claim {
     pub(crate) has_begun: bool,
     /// Number of answers of the same sandbox so far, if those are limited.
     count: Option<Arc<AtomicU32>>,
-}
-
-/// Scope and key of a claim.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct Place {
-    scope: String,
-    key: String,
-}
-
-/// The end of a claim.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct End {
-    /// The answer; `None` for a request that may be sent again.
-    answer: Option<Vec<u8>>,
-    /// Keeper that has claimed it.
-    owner: String,
-    /// Time from which on the key may belong to another request.
-    expires_at: Timestamp,
-}
-
-/// The ends of claims that could not be stored. In the store these requests are in progress until somebody repeats them, the claims
-/// expire, or the server starts again.
-#[derive(Clone, Default)]
-pub(crate) struct Unsettled(Arc<Mutex<HashMap<Place, End>>>);
-
-impl Unsettled {
-    fn insert(&self, place: Place, end: End) {
-        self.forget_expired(Timestamp::now());
-        self.0.lock().insert(place, end);
-    }
-
-    /// Removes the ends of claims that have expired.
-    pub(crate) fn forget_expired(&self, now: Timestamp) {
-        self.0.lock().retain(|_, end| end.expires_at > now);
-    }
-
-    /// Stores the end of the claim, if it is one of these.
-    async fn settle(&self, store: &Store, place: &Place, now: Timestamp) -> Result<()> {
-        // Taken out, so that only one of several requests does this.
-        let removed = self.0.lock().remove(place);
-        let Some(end) = removed.filter(|end| end.expires_at > now) else { return Ok(()) };
-        let (claims, Place { scope, key }) = (store.idempotency(), place);
-        let stored = match &end.answer {
-            Some(answer) => claims.finish(&end.owner, scope, key, answer).await,
-            None => claims.abandon(&end.owner, scope, key).await,
-        };
-        match stored {
-            // Somebody else has claimed it since.
-            Ok(()) | Err(StoreError::NotFound { .. }) => Ok(()),
-            Err(error) => {
-                self.insert(place.clone(), end);
-                Err(error.into())
-            }
-        }
-    }
 }
 
 /// Maximum number of stored answers to one sandbox's executions, and how many more may accumulate before the oldest are
@@ -267,43 +211,5 @@ impl Drop for Claim {
                 unsettled.insert(place, end);
             }
         });
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use super::*;
-
-    #[tokio::test]
-    async fn expired_ends_are_dropped() {
-        let now = Timestamp::now();
-        let (past, future) = (now - Duration::from_secs(1), now + Duration::from_secs(60));
-        let place = |key: &str| Place { scope: scope("acme", CREATE), key: key.to_owned() };
-        let end = |answer: &[u8], expires_at| End {
-            answer: Some(answer.to_vec()),
-            owner: "keeper".to_owned(),
-            expires_at,
-        };
-        let (store, unsettled) = (Store::in_memory().await.unwrap(), Unsettled::default());
-        unsettled.insert(place("a"), end(b"old", past));
-        // The key belongs to another request.
-        let claim = belljar_store::Claim {
-            scope: "acme/create",
-            key: "a",
-            request: [1; 32],
-            owner: "keeper",
-            now,
-            expires_at: future,
-        };
-        assert_eq!(store.idempotency().claim(&claim).await.unwrap(), Claimed::New);
-        unsettled.settle(&store, &place("a"), now).await.unwrap();
-        assert_eq!(store.idempotency().claim(&claim).await.unwrap(), Claimed::Running);
-        unsettled.insert(place("a"), end(b"old", past));
-        unsettled.insert(place("b"), end(b"new", future));
-        assert_eq!(unsettled.0.lock().len(), 1);
-        unsettled.forget_expired(future);
-        assert_eq!(unsettled.0.lock().len(), 0);
     }
 }

@@ -65,6 +65,7 @@ mod tags;
 mod templates;
 mod token;
 mod tools;
+mod unsettled;
 mod uploads;
 mod validity;
 mod verdicts;

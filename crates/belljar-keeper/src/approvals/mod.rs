@@ -11,7 +11,7 @@
 
 mod calls;
 mod decisions;
-mod ends;
+pub(crate) mod ends;
 mod risk;
 
 use std::sync::Arc;
@@ -40,8 +40,7 @@ use crate::run::Waiting;
 
 pub(crate) use calls::{Attempt, in_sandbox};
 pub use decisions::ListApprovals;
-use ends::End;
-pub(crate) use ends::UnrecordedEnds;
+use ends::{End, UnrecordedEnds};
 pub(crate) use risk::{is_by_risk, waits};
 
 /// Maximum number of approvals of a tenant that are kept after their end.

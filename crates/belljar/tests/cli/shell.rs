@@ -109,10 +109,10 @@ fn ctrl_c_stops_the_whole_tree() {
 fn progress_of_a_long_start_is_shown_and_cleared() {
     let host = Host::new();
     let main = "int main(void) { puts(\"done\"); }\n";
-    host.write("small.c", &format!("#include <stdio.h>\n{main}"));
+    host.write("small.c", format!("#include <stdio.h>\n{main}"));
     // The compiler takes seconds, so that the indicator is there in time on a busy machine as well.
     let functions = (0..300).map(|n| format!("int f{n}(int n) {{ return n * {n} + printf(\"%d\", n); }}\n"));
-    host.write("slow.c", &format!("#include <stdio.h>\n{}{main}", functions.collect::<String>()));
+    host.write("slow.c", format!("#include <stdio.h>\n{}{main}", functions.collect::<String>()));
     let mut terminal = start(&host, &["run", "--cpus", "0.05", "slow.c"]);
     terminal.expect("compiling");
     let shown = terminal.expect("done\r\n");
