@@ -250,7 +250,7 @@ impl Builder<'_> {
 struct Unpacked {
     /// A tar of its tree, which is removed when this is dropped.
     tar: NewLayer,
-    /// Lines of a mode, a user, a group and a path, of files that are not root's.
+    /// Lines of a mode, a user, a group and a path, of files that are not root's or have set-user-ID, set-group-ID or sticky bits.
     owners: Bytes,
 }
 

@@ -175,9 +175,10 @@ if ! tar -x $4 -f "$F" -C "$T" -p --no-same-owner --numeric-owner --quoting-styl
   fi
 fi
 [ -z "$whiteouts" ] || find "$T" -depth -name '.wh.*' -exec rm -rf -- {} +
-# Owners other than root, which the tree here cannot have: it is packed with them. Those of later layers count.
+# Owners other than root, which the tree here cannot have, and set-user-ID, set-group-ID and sticky bits, which no archive of a sandbox's files
+# has: it is packed with them. Those of later layers count.
 [ ! -e "$W/owned" ] || cat "$W/owned" >>"$W/owners"
 : >>"$W/owners"
-awk '{ last[$4] = $0 } END { for (name in last) if (last[name] !~ /^[0-7]+ 0 0 /) print last[name] }' "$W/owners" >"$W/owned"
+awk '{ last[$4] = $0 } END { for (name in last) if (last[name] !~ /^0[0-7]+ 0 0 /) print last[name] }' "$W/owners" >"$W/owned"
 mv "$W/owned" "$W/owners"
 rm -f "$W/layer" "$W/entries" "$W/names" "$W/links.tar" "$W/links" "$W/owned" "$W/log"

@@ -1,5 +1,5 @@
-# Packs a tree, always into the same bytes. $1: the tree, $2: the file, $3: the owners of its files that are not root's, if any: lines of a
-# mode, a user, a group and a path.
+# Packs a tree, always into the same bytes. $1: the tree, $2: the file, $3: the modes and owners of files that are not root's or have
+# set-user-ID, set-group-ID or sticky bits, if any: lines of a mode, a user, a group and a path.
 set -e
 command -v mksquashfs >/dev/null || { echo "mksquashfs is not installed on this machine: apt-get install squashfs-tools" >&2; exit 96; }
 unset SOURCE_DATE_EPOCH

@@ -503,7 +503,11 @@ async fn names(fixture: Fixture) {
         ("link/through", Regular, 0o600, b"x"),
         ("hard", Link, 0o644, b"dir/suid"),
     ]);
-    let again = layer(&[("back", Regular, 0o644, b"")]);
+    let again = layer(&[
+        ("back", Regular, 0o644, b""),
+        ("of-root", Regular, 0o6711, b"x"),
+        ("shared/", Directory, 0o1777, b""),
+    ]);
     let root = layout(fixture.path(), &[base_layer(&[]), layer_of(&entries, 7, ""), again]);
     let built = fixture.build_ok(OCI, &input(root)).await;
     let [layer] = built.layers.as_slice() else { panic!("{built:?}") };
@@ -514,6 +518,8 @@ async fn names(fixture: Fixture) {
         ("/dir/suid", "-rwsr-xr-x 7/7"),
         ("/dir/through", "-rw-r--r-- 7/7"),
         ("/back", "-rw-r--r-- 0/0"),
+        ("/of-root", "-rwsr-sr-x 0/0"),
+        ("/shared", "drwxrwxrwt 0/0"),
         ("/#", "-rw-r--r-- 0/0"),
         ("/$(id)", "-rw-r--r-- 0/0"),
         ("/PWNED f 644 0 0 id", "-rw-r--r-- 0/0"),
