@@ -137,7 +137,13 @@ impl Direct {
     async fn begin(self: &Arc<Self>, request: &v1::StartRequest, pipes: Pipes) -> Result<Program> {
         *self.input.lock() = pipes.input;
         // From now on its end is the end of the phase.
-        let mut program = Program { direct: Arc::clone(self), pid: 0, streams: pipes.streams, exited: None };
+        let mut program = Program {
+            direct: Arc::clone(self),
+            pid: 0,
+            streams: pipes.streams,
+            is_turn_of_errors: false,
+            exited: None,
+        };
         let message = direct_message(&request.encode_to_vec());
         let given = pipes.given;
         let sent = self.send_with(&message, &given.iter().map(AsFd::as_fd).collect::<Vec<_>>()).await;
@@ -347,6 +353,7 @@ pub(super) struct Program {
     pub(super) pid: u32,
     /// Its output and its errors.
     streams: [Output; 2],
+    is_turn_of_errors: bool,
     exited: Option<v1::Exited>,
 }
 
@@ -370,10 +377,13 @@ impl Program {
             if *self.direct.phase.borrow() != Phase::Running {
                 return Ok(None);
             }
-            let [out, error] = &mut self.streams;
+            // Of two that have something the output comes first, as most programs would have it, and then they take turns.
+            let (first, second) = match &mut self.streams {
+                [out, error] if self.is_turn_of_errors => (error, out),
+                [out, error] => (out, error),
+            };
             let event = tokio::select! {
-                data = out.next() => out.event(data),
-                data = error.next() => error.event(data),
+                biased;
                 answer = self.direct.answer() => match answer? {
                     Ok(Event::Exited(exited)) => {
                         self.exited = Some(*exited);
@@ -381,8 +391,11 @@ impl Program {
                     }
                     _ => return Err(self.direct.broken("a program has two starts")),
                 },
+                data = first.next() => first.event(data),
+                data = second.next() => second.event(data),
             };
-            if event.is_some() {
+            if let Some(ProcessEvent::Output { stream, .. }) = &event {
+                self.is_turn_of_errors = *stream == v1::Stream::STREAM_STDOUT;
                 return Ok(event);
             }
         }

@@ -211,6 +211,32 @@ async fn output_without_end_does_not_outlast_a_time_limit() {
     writing.join().unwrap();
 }
 
+/// Who reads late still gets the output before the errors, as they were most likely written.
+#[tokio::test]
+async fn streams_take_turns_and_output_is_first() {
+    for _ in 0..20 {
+        let (program, _direct, mut guest) = start(&[started()]).await;
+        let mut program = program.unwrap();
+        let [out, error] = [0, 0].map(|_| std::fs::File::from(guest.given.remove(0)));
+        let mut streams = Vec::new();
+        for _ in 0..3 {
+            (&out).write_all(b"out").unwrap();
+            (&error).write_all(b"error").unwrap();
+            // Both are known to have something.
+            tokio::time::sleep(Duration::from_millis(2)).await;
+            for _ in 0..2 {
+                let Some(ProcessEvent::Output { stream, .. }) = program.next().await.unwrap() else {
+                    panic!()
+                };
+                streams.push(stream == v1::Stream::STREAM_STDOUT);
+            }
+        }
+        assert_eq!(streams, [true, false, true, false, true, false]);
+        guest.socket.write_all(&exited()).unwrap();
+        assert!(matches!(program.next().await.unwrap(), Some(ProcessEvent::Exited(_))));
+    }
+}
+
 #[tokio::test]
 async fn streams_are_counted_whatever_ends_first() {
     let (program, _direct, mut guest) = start(&[started()]).await;
