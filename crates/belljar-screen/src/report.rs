@@ -83,13 +83,21 @@ pub struct Report {
 }
 
 impl Report {
-    pub(crate) fn new(language: &str, mut findings: Vec<Finding>, complete: bool) -> Self {
-        let risk = findings.iter().map(|finding| finding.severity).max().unwrap_or_default();
-        let left_out = findings.len().saturating_sub(MAX_FINDINGS);
+    /// Makes a report. The reasons why not all was read, a few, are never left out.
+    pub(crate) fn new(
+        language: &str,
+        mut findings: Vec<Finding>,
+        reasons: Vec<Finding>,
+        complete: bool,
+    ) -> Self {
+        let risk = findings.iter().chain(&reasons).map(|finding| finding.severity).max().unwrap_or_default();
+        let room = MAX_FINDINGS.saturating_sub(reasons.len());
+        let left_out = findings.len().saturating_sub(room);
         if left_out > 0 {
             findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
-            findings.truncate(MAX_FINDINGS);
+            findings.truncate(room);
         }
+        findings.extend(reasons);
         findings.sort_by(|a, b| (a.line, a.column, &a.rule).cmp(&(b.line, b.column, &b.rule)));
         Self { language: language.to_owned(), risk, complete, findings, left_out, advice: ADVICE.to_owned() }
     }

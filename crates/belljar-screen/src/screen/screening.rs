@@ -47,19 +47,21 @@ pub(crate) fn screen_by(set: &RuleSet, request: &Request, time: Duration) -> Res
         modules: &request.modules,
         budget: Budget::new(time),
         findings: Vec::new(),
+        reasons: Vec::new(),
         seen: HashSet::new(),
         gravest: Severity::Low,
         is_complete: true,
         reading: None,
     };
     screening.read(request.language, &request.code, None)?;
-    Ok(Report::new(request.language.as_str(), screening.findings, screening.is_complete))
+    let Screening { findings, reasons, is_complete, .. } = screening;
+    Ok(Report::new(request.language.as_str(), findings, reasons, is_complete))
 }
 
 /// Returns the report of code that was not read, for the reason that this rule has.
 pub(crate) fn unread_report(set: &RuleSet, language: Language, id: &str) -> Report {
-    let findings = set.rules.iter().filter(|rule| rule.id == id).map(whole).collect();
-    Report::new(language.as_str(), findings, false)
+    let reasons = set.rules.iter().filter(|rule| rule.id == id).map(whole).collect();
+    Report::new(language.as_str(), Vec::new(), reasons, false)
 }
 
 /// Returns a finding about all of the code.
@@ -85,6 +87,8 @@ pub(super) struct Screening<'a> {
     pub(super) modules: &'a Modules,
     pub(super) budget: Budget,
     findings: Vec<Finding>,
+    /// Findings about all of the code: why it was not read.
+    reasons: Vec<Finding>,
     /// Rules and places of findings.
     seen: HashSet<(usize, Place, Option<Language>)>,
     gravest: Severity,
@@ -242,10 +246,9 @@ impl Screening<'_> {
         if let Some(node) = node {
             self.find(rule, node, "", language, outer);
         } else if let Some(rule) = self.set.rules.get(rule)
-            && outer.is_none()
-            && !self.findings.iter().any(|one| one.rule == rule.id)
+            && !self.reasons.iter().any(|one| one.rule == rule.id)
         {
-            self.findings.push(whole(rule));
+            self.reasons.push(whole(rule));
         }
     }
 
@@ -414,6 +417,19 @@ impl Screening<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// However many graver findings there are, one says why the code was not read to its end.
+    #[test]
+    fn the_reason_of_an_incomplete_report_is_in_it() {
+        let set = RuleSet::builtin().unwrap();
+        let [late] =
+            <[Finding; 1]>::try_from(unread_report(&set, Language::Bash, "not-read-in-time").findings)
+                .unwrap();
+        let other = Finding { rule: "other".to_owned(), severity: Severity::High, ..late.clone() };
+        let report = Report::new("bash", vec![other; crate::MAX_FINDINGS + 3], vec![late], false);
+        assert_eq!((report.findings.len(), report.left_out), (crate::MAX_FINDINGS, 4));
+        assert_eq!(report.findings.iter().filter(|one| one.rule == "not-read-in-time").count(), 1);
+    }
 
     /// Each of these took time that grows with the square of its length: seconds.
     #[test]
