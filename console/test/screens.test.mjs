@@ -235,8 +235,15 @@ inPage("a reload keeps code and sandbox, and nothing of it is there for another 
   await type(page, ["print(kept.upper())"]);
   await page.keyboard.press("Shift+Enter");
   await page.getByText("TLUSER TERCES A").waitFor();
+  // The page goes on for a moment, and what was typed last would be stored then.
+  await page.route(`${server.url}/console`, async (loading) => {
+    await new Promise((resolve) => setTimeout(resolve, 1000));
+    await loading.continue();
+  });
+  await type(page, ["print('typed last')"]);
   await page.getByRole("button", { name: "Sign out", exact: true }).click();
   await page.getByLabel("API key").waitFor();
+  await page.unroute(`${server.url}/console`);
   assert.equal(await page.evaluate(() => sessionStorage.getItem("belljar.run")), null);
   // Also if the session has ended in another way.
   await page.evaluate(() => sessionStorage.setItem("belljar.run", JSON.stringify({ key: "key_another", cells: [{ code: "of another", language: "python" }] })));

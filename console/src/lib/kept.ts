@@ -14,7 +14,10 @@ export type Kept = {
   settings: { memory: string; cpus: string; timeout: string; network: Network };
 };
 
+let isOver = false;
+
 export function keep(kept: Kept) {
+  if (isOver) return;
   try {
     sessionStorage.setItem(NAME, JSON.stringify(kept));
   } catch {
@@ -35,4 +38,10 @@ export function kept(key: string | undefined): Kept | null {
   return null;
 }
 
-export const forget = () => sessionStorage.removeItem(NAME);
+const forget = () => sessionStorage.removeItem(NAME);
+
+/** Removes what is kept. From now on this page keeps nothing: what is typed is stored a moment later. */
+export function forgetForGood() {
+  isOver = true;
+  forget();
+}

@@ -2,7 +2,7 @@
 
 import { ApiError, call, post, reason, remove, type Schemas, send, token, watch } from "./api";
 import { ask, notify } from "./ask.svelte";
-import { forget } from "./kept";
+import { forgetForGood } from "./kept";
 import { stop } from "./live.svelte";
 import { line } from "./plain";
 import { t } from "./text";
@@ -33,9 +33,12 @@ export function may(role: "read" | "approver" | "user" | "admin"): boolean {
   return RANKS[role]?.includes(session.me?.role ?? "") ?? false;
 }
 
+/** Whether somebody is signing out, after which the page is loaded again. */
+let isLeaving = false;
+
 watch({
   unauthenticated: () => {
-    if (session.state === "in") session.state = "expired";
+    if (session.state === "in" && !isLeaving) session.state = "expired";
     stop();
   },
   unreachable: () => {
@@ -142,11 +145,12 @@ async function begun(made: Schemas["Session"]) {
 }
 
 export async function signOut(everywhere: boolean) {
+  isLeaving = true;
   try {
     await remove(`/v1/session?everywhere=${everywhere}`);
   } finally {
     token.remove();
-    forget();
+    forgetForGood();
     stop();
     location.hash = "";
     location.reload();

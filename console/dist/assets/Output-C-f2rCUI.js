@@ -1,0 +1,3 @@
+import{f as P,ao as u,L as X,I as c,i as b,m as i,n as j,y as m,g as l,t as p,at as h,P as C,w as D,k as n,B as x,q as E,o as F,au as G,v as H,z as J}from"./index-CogVN0SY.js";var K=x('<span class="left-out"> </span> ',1),N=x('<pre tabindex="0"> <!></pre>');function R(g,a){P(a,!0);let w=u(a,"bad",3,!1),y=u(a,"whole",3,!1);const O=4e4,e=F(()=>G(a.text,y()?1/0:O));var o=X(),k=c(o);{var I=r=>{var s=N();let f;var v=E(s),q=m(v);{var z=t=>{var _=K(),d=c(_),A=J(d),B=m(d,1,!0);p((L,M)=>{n(A,`
+${L??""}
+`),n(B,M)},[()=>H.leftOut(l(e).left),()=>h(l(e).tail)]),i(t,_)};b(q,t=>{l(e).left&&t(z)})}p(t=>{f=C(s,1,"output",null,f,{bad:w()}),D(s,"aria-label",a.label),n(v,t)},[()=>h(l(e).head)]),i(r,s)};b(k,r=>{a.text&&r(I)})}i(g,o),j()}export{R as O};

@@ -1,1 +1,0 @@
-import{av as s,aw as n}from"./index-AMM4oidc.js";function v(o,a,r,f,i){var d=()=>{f(r[o])};r.addEventListener(a,d),i?s(()=>{r[o]=i()}):d(),(r===document.body||r===window||r===document)&&n(()=>{r.removeEventListener(a,d)})}export{v as b};
