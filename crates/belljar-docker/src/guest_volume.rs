@@ -93,7 +93,8 @@ impl Guest {
         let made = client.create_container(Some(options), body).await;
         let id = made.map_err(failed("create the container through which the guest's program is stored"))?.id;
         let filled = self.fill_through(client, &id).await;
-        let options = RemoveContainerOptionsBuilder::new().force(true).build();
+        // With those that the image declares; the named one stays.
+        let options = RemoveContainerOptionsBuilder::new().force(true).v(true).build();
         let removed = client.remove_container(&id, Some(options)).await;
         let filled = filled?;
         removed.map_err(failed("remove the container through which the guest's program was stored"))?;

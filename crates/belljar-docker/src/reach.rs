@@ -80,16 +80,18 @@ impl Dial for Reach {
         }
     }
 
-    /// Through the daemon, the program that copies may have found nobody.
+    /// Through the daemon, the program that copies may have found nobody. If it could not be started, such as in a container that has just
+    /// ended, the daemon writes why in place of its output.
     fn is_early(&self, error: &io::Error) -> bool {
-        matches!(
-            error.kind(),
+        match error.kind() {
             io::ErrorKind::NotFound
-                | io::ErrorKind::ConnectionRefused
-                | io::ErrorKind::UnexpectedEof
-                | io::ErrorKind::BrokenPipe
-                | io::ErrorKind::ConnectionReset
-        )
+            | io::ErrorKind::ConnectionRefused
+            | io::ErrorKind::UnexpectedEof
+            | io::ErrorKind::BrokenPipe
+            | io::ErrorKind::ConnectionReset => true,
+            io::ErrorKind::InvalidData => !self.is_direct(),
+            _ => false,
+        }
     }
 }
 

@@ -21,6 +21,9 @@ const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time for the configuration, after which a guest ends whose host was killed in the middle of the launch.
 const CONFIG_TIMEOUT: Duration = Duration::from_secs(60);
 
+/// Time for the host to read that the guest does not serve.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
+
 /// Maximum number of connections that have not sent their first message. One more ends all of them: the host connects again, and code
 /// that only connects keeps it away no longer.
 const MAX_GREETING: usize = 16;
@@ -69,6 +72,14 @@ impl Listening {
     /// Tells the host whether the guest serves.
     pub(crate) async fn answer(&mut self, answered: &Welcome) {
         answer(&mut self.first, answered).await;
+    }
+
+    /// Waits, for a bounded time, until the host has read an answer and closes the connection: a container ends with its guest, and what
+    /// copies for the host with it.
+    pub(crate) async fn close(mut self) {
+        let mut nowhere = tokio::io::sink();
+        let closing = tokio::io::copy(&mut self.first, &mut nowhere);
+        let _ = tokio::time::timeout(CLOSE_TIMEOUT, closing).await;
     }
 
     /// Serves all connections, until the first one ends. With `many` it does not end, also when the host is gone.

@@ -137,7 +137,10 @@ pub(crate) fn run_listening(path: &Path) -> Result<(), GuestError> {
             Arc::new(guest).serve(Host::Listening(listening)).await
         }),
         Err(error) => {
-            runtime.block_on(listening.answer(&Welcome::refuse(error.chain())));
+            runtime.block_on(async {
+                listening.answer(&Welcome::refuse(error.chain())).await;
+                listening.close().await;
+            });
             Err(error)
         }
     }

@@ -1,5 +1,7 @@
 //! What only this engine has: images, what the daemon is left with, and sandboxes that outlive their server.
 
+use std::time::{Duration, Instant};
+
 use belljar_docker::{DockerConfig, DockerEngine, Route};
 use belljar_engine::conformance::{
     self, OwnTest, Setup as _, Tested, block_on, id, in_a_row_leave_nothing, own_trial, run,
@@ -35,21 +37,23 @@ fn spec() -> SandboxSpec {
     conformance::spec::<Daemon>()
 }
 
-/// Everything of this engine that the daemon has, but for the guest's volume.
-fn inventory(daemon: &Daemon) -> Tested<(String, String)> {
-    let containers = daemon.docker(&["ps", "--all", "--quiet", "--filter", "label=belljar.sandbox"])?;
-    let volumes = daemon.docker(&["volume", "ls", "--quiet"])?;
-    let volumes = volumes.lines().filter(|name| !name.starts_with("belljar-guest-"));
-    Ok((containers, volumes.collect::<Vec<_>>().join(" ")))
+/// Waits until the daemon has no volume but the guest's that no container uses: one that is being made or removed has none for a moment.
+fn no_volume_is_left(daemon: &Daemon) -> Tested {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    loop {
+        let volumes = daemon.docker(&["volume", "ls", "--quiet", "--filter", "dangling=true"])?;
+        let left: Vec<_> = volumes.lines().filter(|name| !name.starts_with("belljar-guest-")).collect();
+        match left.is_empty() {
+            true => return Ok(()),
+            false if Instant::now() > deadline => return Err(format!("volumes are left: {left:?}").into()),
+            false => std::thread::sleep(Duration::from_millis(100)),
+        }
+    }
 }
 
 fn twenty_in_a_row_leave_nothing(daemon: &Daemon) -> Tested {
     in_a_row_leave_nothing(daemon, &DockerEngine::new(daemon.config(Route::Shortest)), 20)?;
-    let (_, volumes) = inventory(daemon)?;
-    if !volumes.is_empty() {
-        return Err(format!("volumes are left: {volumes}").into());
-    }
-    Ok(())
+    no_volume_is_left(daemon)
 }
 
 fn missing_image_is_an_error(daemon: &Daemon) -> Tested {
@@ -139,10 +143,7 @@ fn hostile_image_gets_no_more(daemon: &Daemon) -> Tested {
         }
         Tested::Ok(())
     })??;
-    match inventory(daemon)? {
-        (_, volumes) if volumes.is_empty() => Ok(()),
-        left => Err(format!("left: {left:?}").into()),
-    }
+    no_volume_is_left(daemon)
 }
 
 /// Symbolic links of an image: each one's path and target.
