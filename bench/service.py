@@ -227,9 +227,10 @@ def file_speed(service):
         service.expect(200, "PUT", path, data, {"Content-Type": "application/octet-stream"})
         up.append(FILE_MIB / (time.perf_counter() - begin))
         begin = time.perf_counter()
-        if service.expect(200, "GET", path) != data:
-            raise measure.Failed("the downloaded content differs from the uploaded content")
+        content = service.expect(200, "GET", path)
         down.append(FILE_MIB / (time.perf_counter() - begin))
+        if content != data:
+            raise measure.Failed("the downloaded content differs from the uploaded content")
     service.kill(sandbox)
     copies = []
     with tempfile.TemporaryDirectory(dir="/dev/shm") as directory:
